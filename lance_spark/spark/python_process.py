@@ -67,8 +67,8 @@ def leave_modules_uncollected() -> None:
 def plain_messages() -> Iterator[None]:
     """Let Spark show the message of a `LanceError` without a traceback before it.
 
-    Spark's message about a stream that failed holds the whole text. The process ends after an
-    error, so that no other step sees the variable.
+    Spark's message about a stream or a task that failed holds the whole text. The process ends
+    after an error, so that no other step or task sees the variable.
     """
     # The lookup of the format imports this module, and nothing that it does not need.
     from lance_spark.errors import LanceError
@@ -76,7 +76,7 @@ def plain_messages() -> Iterator[None]:
     try:
         yield
     except LanceError:
-        if _runs(_PLANNING, _SHARED) or sys.argv[0].endswith(_STREAMS):
+        if _runs(_PLANNING, _SHARED, _TASKS) or sys.argv[0].endswith(_STREAMS):
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
 

@@ -6,6 +6,11 @@ import re
 from itertools import zip_longest
 
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\"|`[^`]*+`", re.DOTALL)
+#: A name in backticks or without, a path of such names, and a list of paths.
+_NAME = re.compile(r"`((?:[^`]|``)++)`|[^`.,]++")
+_NAMES = re.compile(rf"(?:{_NAME.pattern})(?:\.(?:{_NAME.pattern}))*+")
+_PARTS = re.compile(r"(?:`(?:[^`]|``)++`|[^`,])++")
+_LIST = re.compile(rf"(?:{_PARTS.pattern})(?:,(?:{_PARTS.pattern}))*+")
 _COMMENT = re.compile(r"--[^\n]*+|/\*.*?\*/", re.DOTALL)
 #: A number comes before words, because its point is not that of a name.
 _TOKEN = re.compile(r"[0-9]++\.[0-9]*+|\w++|\S")
@@ -23,6 +28,30 @@ def quoted(*path: str) -> str:
     '`a`.`b.c`'
     """
     return ".".join("`" + name.replace("`", "``") + "`" for name in path)
+
+
+def unquoted(text: str) -> str:
+    """Return the path of a column without the backticks around its names.
+
+    Examples
+    --------
+    >>> unquoted("`s`.`a b`"), unquoted("a``b")
+    ('s.a b', 'a``b')
+    """
+    if not _NAMES.fullmatch(text):
+        return text
+    return _NAME.sub(lambda name: name[1].replace("``", "`") if name[1] else name[0], text)
+
+
+def split_names(text: str) -> list[str]:
+    """Return the names of a text with commas between them; a comma in backticks parts none.
+
+    Examples
+    --------
+    >>> split_names("a, `b,c`.d")
+    ['a', ' `b,c`.d']
+    """
+    return _PARTS.findall(text) if _LIST.fullmatch(text) else text.split(",")
 
 
 def has_star(text: str) -> bool:

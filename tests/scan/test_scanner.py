@@ -59,6 +59,20 @@ def test_nan_is_the_largest_number(dataset: lance_spark.Dataset) -> None:
     assert dataset.to_table(["a"], order_by=order, limit=5)["a"].equals(values["a"][:5])
 
 
+def test_order_by_children_of_structs(tmp_path: Path) -> None:
+    structs = [{"a": i % 3, "t": {"b": str(9 - i)}} if i % 4 else None for i in range(8)]
+    path = str(tmp_path / "o.lance")
+    lance.write_dataset(pa.table({"id": range(8), "s": structs}), path, max_rows_per_file=3)
+    ours, theirs = lance_spark.open_dataset(path), lance.dataset(path)
+    for keys in (["s.a", "id"], ["s.t.b", "id"], ["id", "s.a"]):
+        assert ours.to_table(order_by=keys).equals(theirs.to_table(order_by=keys)), keys
+    last = [ColumnOrdering("s.t.b", ascending=False)]
+    assert ours.to_table(["id"], order_by=last, limit=2)["id"].to_pylist() == [1, 2]
+    for name in ("s.missing", "missing", "s"):
+        with pytest.raises(InvalidInputError, match="order_by: column"):
+            ours.scanner(order_by=[name])
+
+
 def test_values_without_an_order_are_refused(dataset: lance_spark.Dataset) -> None:
     with pytest.raises(InvalidInputError, match=r"'v'.*no order"):
         dataset.scanner(order_by=["v"])

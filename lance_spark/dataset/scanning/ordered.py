@@ -20,7 +20,7 @@ class ColumnOrdering:
     Attributes
     ----------
     column_name : str
-        A top-level column.
+        A column, or a child of a struct with its path, such as ``s.a``.
     ascending : bool
     nulls_first : bool
         Whether rows with null come first, in both directions.
@@ -35,9 +35,25 @@ class ColumnOrdering:
     nulls_first: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class OrderKey:
+    """A key of an order, and where its values are.
+
+    Attributes
+    ----------
+    key : SortKey
+        The column, or the child of a struct.
+    path : tuple of str
+        The names from the top-level column down.
+    """
+
+    key: SortKey
+    path: tuple[str, ...]
+
+
 def parse_order(
     orderings: Iterable[ColumnOrdering | str] | None, schema: Schema
-) -> tuple[SortKey, ...]:
+) -> tuple[OrderKey, ...]:
     """Return the keys of an order.
 
     Parameters
@@ -66,18 +82,25 @@ def parse_order(
                 "order_by must be names of columns or ColumnOrdering, not "
                 f"{type(ordering).__name__}"
             )
-        field = next((field for field in schema.fields if field.name == name), None)
-        if field is None:
-            raise InvalidInputError(f"order_by: column {name!r} not found")
+        try:
+            nodes = schema.path(name)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"order_by: column {name!r} not found: {error}") from None
+        field = nodes[-1]
+        if any(node.logical_type != "struct" for node in nodes[:-1]):
+            raise InvalidInputError(
+                f"order_by: {name!r} is a child of a list or map; use children of structs"
+            )
         if not can_order(field):
             raise InvalidInputError(
                 f"order_by: column {name!r} has type {field.to_arrow().type}, which has no order; "
                 "use numbers, booleans, strings, dates or timestamps in microseconds"
             )
-        keys.append(SortKey(field, not ordering.ascending, bool(ordering.nulls_first)))
+        key = SortKey(field, not ordering.ascending, bool(ordering.nulls_first))
+        keys.append(OrderKey(key, tuple(node.name for node in nodes)))
     return tuple(keys)
 
 
-def key_names(keys: Sequence[SortKey]) -> list[str]:
-    """Return the columns of keys, each once."""
-    return list(dict.fromkeys(key.field.name for key in keys))
+def key_names(keys: Sequence[OrderKey]) -> list[str]:
+    """Return the paths of the columns of keys, each once."""
+    return list(dict.fromkeys(".".join(key.path) for key in keys))

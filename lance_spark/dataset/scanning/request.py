@@ -12,10 +12,10 @@ from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 if TYPE_CHECKING:
     from lance_spark.dataset.scanning.children import ChildColumns
     from lance_spark.dataset.scanning.computed import ComputedColumns
+    from lance_spark.dataset.scanning.ordered import OrderKey
     from lance_spark.dataset.scanning.statistics import ScanStatistics
     from lance_spark.scan.predicates.conditions import Condition
     from lance_spark.scan.text.queries import QueryLike
-    from lance_spark.scan.top_rows import SortKey
 
 #: Arguments of pylance that this package does not have, and what to use.
 _REFUSED = {
@@ -40,7 +40,7 @@ class ScanRequest:
     conditions : tuple of Condition
     written_conditions : tuple
         As the caller gave them.
-    order : tuple of SortKey
+    order : tuple of OrderKey
     fragment_ids : tuple of int, optional
         In the order in which they are read.
     """
@@ -55,7 +55,7 @@ class ScanRequest:
     batch_size: int
     batch_size_bytes: int | None
     strict_batch_size: bool
-    order: tuple[SortKey, ...]
+    order: tuple[OrderKey, ...]
     fragment_ids: tuple[int, ...] | None
     nearest: Mapping[str, Any] | None
     full_text_query: QueryLike | None

@@ -26,6 +26,7 @@ from lance_spark.file.schema.extension_types import (
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.fragment.column_reader import rows_without_columns
 from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.take_parts import PART_BYTES, take_parts
 from lance_spark.scan.task import ScanTask
 from lance_spark.scan.top_rows import sorted_rows
@@ -419,7 +420,15 @@ class Scanner:
         tasks = scan._tasks(names)
         batches = [batch for task in tasks for batch in scan._run(task, metrics)]
         table = pa.Table.from_batches(batches, dataset._select(names, None).to_arrow())
-        order = sorted_rows([table.column(key.field.name) for key in request.order], request.order)
+        parts = table.to_batches()
+        values = [
+            pa.chunked_array(
+                [column_at(part, order_key.path) for part in parts],
+                order_key.key.field.to_arrow().type,
+            )
+            for order_key in request.order
+        ]
+        order = sorted_rows(values, [order_key.key for order_key in request.order])
         stop = None if request.limit is None else request.offset + request.limit
         order = order[request.offset : stop]
         if not dataset._select(columns, None, request.with_row_id, request.with_row_address).fields:
@@ -441,10 +450,10 @@ class Scanner:
         schema = dataset._select(
             columns, request.blob_handling, request.with_row_id, request.with_row_address
         )
-        parts = take_parts(
+        taken = take_parts(
             dataset._table.paths, dataset.fragments, schema, addresses, dataset._open_files, metrics
         )
-        for part in parts:
+        for part in taken:
             yield from part.to_batches(max_chunksize=request.batch_size)
 
 

@@ -127,19 +127,21 @@ class Catalog:
         """Return where the table of a call is, and the tag or branch that the name ends with.
 
         As in Iceberg, ``t.tag_x`` is the tag ``x`` of the table ``t``, and ``t.branch_x`` its
-        branch, unless a table has the name. The options are empty for other names.
+        branch, unless a table has the name. The options are empty for other names. The catalog of
+        the session gives the path of the table for ``t``.
 
         Raises
         ------
         TableNotFoundError, NamespaceNotFoundError
         """
+        match = _REFERENCE.fullmatch(arguments["name"])
+        *namespace, name = arguments["namespace"] or [""]
+        of_path = not namespace and "/" in name
         try:
             return self.describe(arguments), {}
-        except (TableNotFoundError, NamespaceNotFoundError):
-            match = _REFERENCE.fullmatch(arguments["name"])
-            if match is None or not arguments["namespace"]:
+        except (TableNotFoundError, NamespaceNotFoundError, InvalidInputError) as error:
+            if match is None or not name or (isinstance(error, InvalidInputError) and not of_path):
                 raise
-            *namespace, name = arguments["namespace"]
             with suppress(TableNotFoundError, NamespaceNotFoundError):
                 entry = self.describe({**arguments, "namespace": namespace, "name": name})
                 return entry, {match["category"].lower(): match["name"]}

@@ -66,6 +66,7 @@ catalog/
     EvolvingTable           the same in Spark 4.2 and later
     NewTable                a table that a statement creates or replaces together with its rows
     OverwriteBuilder, NamedWriteInfo        writes to them
+    ReplacedCondition       nulls in the condition of REPLACE WHERE
     ReplacedRowsRule        what PARTITION and REPLACE ... say of the rows that an INSERT replaces
     MissingColumnsRule      columns that an INSERT leaves out, in Spark 4.0
     TablesBeforeFiles       keeps names of tables from Spark's rule for direct queries on files

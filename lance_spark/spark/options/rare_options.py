@@ -347,7 +347,7 @@ class OverwriteOptions:
             raise InvalidOptionError(
                 "an overwrite of partitions needs the option partitionBy, or the table property "
                 "partitionBy: the columns whose values choose the rows to replace. Lance tables "
-                "have no partitions, and Spark refuses the method .partitionBy()"
+                "have no partitions, and the method .partitionBy() is refused"
             )
         return replace(self, partitions=None, replaces_rows=self.is_by_name)
 

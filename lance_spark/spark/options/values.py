@@ -12,6 +12,7 @@ from typing import Any
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, LanceError
 from lance_spark.spark.options.names import SYNONYMS, TIME_NAMES
+from lance_spark.spark.quoting import split_names, unquoted
 from lance_spark.storage.options.fsspec_options import parse_flag, to_fsspec
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.bases import TargetBases, new_bases
@@ -152,13 +153,13 @@ def column_names(name: str, text: str | None) -> tuple[str, ...] | None:
     """
     if text is None:
         return None
-    names = json_list(text) if text.lstrip().startswith("[") else text.split(",")
+    names = json_list(text) if text.lstrip().startswith("[") else split_names(text)
     if names is None or not all(isinstance(name, str) and name.strip() for name in names):
         raise InvalidOptionError(
             f"option {name} must be comma-separated names, or a JSON list such as "
             f'["id", "point.x"], not {shown(text)}'
         )
-    columns = tuple(name.strip() for name in names)
+    columns = tuple(unquoted(name.strip()) for name in names)
     repeated = sorted({name for name in columns if columns.count(name) > 1})
     if repeated:
         raise InvalidOptionError(f"option {name} names {', '.join(repeated)} more than once")

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from lance_spark.errors import naming
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.python_process import TaskObject
+from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.read_counts import report
 
 if TYPE_CHECKING:
@@ -245,7 +245,8 @@ class LanceReader(TaskObject, DataSourceReader):
             batches = packed(batches, self.request.packed)
         if is_columnar:
             batches = streams(batches, self.request is not None and self.request.shared_memory)
-        yield from batches
+        with plain_messages():
+            yield from batches
 
     def _rows(
         self, partition: LancePartition, *, keep_dictionaries: bool = False

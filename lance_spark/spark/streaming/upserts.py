@@ -111,6 +111,7 @@ class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
         with naming(display(options.path)):
             self._columns = _StreamColumns.of(self._open(), schema, options)
 
+    @plain_messages()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task.
 

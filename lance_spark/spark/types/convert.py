@@ -44,6 +44,8 @@ Step = Callable[[Any], Any]
 
 #: Maximum bytes of a dictionary that stays: all batches carry it, however few rows they have.
 _MAX_DICTIONARY_BYTES = 256 * 1024
+#: Maximum number of characters of a value in errors.
+_SHOWN = 60
 _DAY_NANOSECONDS = 86_400_000_000_000
 
 
@@ -337,7 +339,8 @@ class _Planner:
                     _whole_microseconds(array)
                 return array.cast(target)
             except pa.ArrowInvalid as cause:
-                raise error(f"column {column} holds a value {reason}") from cause
+                value = _refused(array, target)
+                raise error(f"column {column} holds a value {reason}{value}") from cause
 
         return step
 
@@ -354,6 +357,27 @@ class _Planner:
             f"column {column} is {target} in the table, and {source} cannot be written to it; cast "
             "the column, or overwrite the table"
         )
+
+
+def _refused(array: Any, target: pa.DataType) -> str:
+    """Return the text of the first value that a cast refuses, after a colon; empty if none is."""
+    from pyarrow.lib import ArrowException
+
+    if not len(array):
+        return ""
+    while len(array) > 1:
+        half = len(array) // 2
+        try:
+            array.slice(0, half).cast(target)
+            array = array.slice(half)
+        except ArrowException:
+            array = array.slice(0, half)
+    try:
+        shown = repr(array[0].as_py())
+    except (ValueError, OverflowError):
+        # Python has no such date or time.
+        return ""
+    return f": {shown[:_SHOWN]}"
 
 
 def _finer(target: pa.DataType) -> str:
@@ -391,9 +415,11 @@ def _rounded(target: pa.DataType, column: str) -> Step:
         values = array.to_numpy(zero_copy_only=False)
         with np.errstate(over="ignore"):
             halves = values.astype(np.float16)
-        if np.any(np.isinf(halves) & ~np.isinf(values)):
+        outside = np.isinf(halves) & ~np.isinf(values)
+        if np.any(outside):
             raise InvalidInputError(
-                f"column {column} holds a value outside the range of half floats"
+                f"column {column} holds a value outside the range of half floats: "
+                f"{values[np.argmax(outside)]}"
             )
         return pa.Array.from_buffers(
             target, len(array), [validity(array), pa.py_buffer(halves)], array.null_count

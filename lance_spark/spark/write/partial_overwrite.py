@@ -136,10 +136,10 @@ class WhereWriter(LanceWriter):
         for column in dict.fromkeys(self.condition.columns()):
             value = repr(column.values(batch)[position].as_py())
             shown.append(f"{column} is {value[:_SHOWN]}")
+        values = f": {', '.join(shown)}" if shown else ""
         raise _RefusedRowError(
-            f"option replaceWhere: a row of the DataFrame does not meet {self.text!r}: "
-            f"{', '.join(shown)}. Nothing was replaced; filter the DataFrame by the same "
-            "condition"
+            f"option replaceWhere: a row of the DataFrame does not meet {self.text!r}{values}. "
+            "Nothing was replaced; filter the DataFrame by the same condition"
         )
 
 

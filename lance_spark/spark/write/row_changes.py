@@ -36,7 +36,7 @@ from lance_spark.mutations.rows.key_filter import KeyFilter
 from lance_spark.mutations.runner import LocalRunner, abort_on_error
 from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.python_process import TaskObject
+from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.reader import open_table
 from lance_spark.spark.read.snapshot import identity_text
 from lance_spark.spark.table.jobs.rewrite_columns import WriteColumns
@@ -200,6 +200,7 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
         self._table = table
         self._write = write
 
+    @plain_messages()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task.
 

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from lance_spark.errors import AlreadyCommittedError, LanceError, naming
 from lance_spark.spark.job_monitor import task_number
-from lance_spark.spark.python_process import TaskObject
+from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.write.input import InputConverter
 
@@ -100,6 +100,7 @@ class LanceWriter(TaskObject, DataSourceArrowWriter):
         """Return the write to commit, from the messages of all tasks."""
         return self.job
 
+    @plain_messages()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the batches of one task.
 

@@ -194,6 +194,18 @@ def test_invalid_sizes_are_refused(name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("id, a b ,s.x", ("id", "a b", "s.x")),
+        ("`id`,`a, b`, s.`x y`,`t``u`.v", ("id", "a, b", "s.x y", "t`u.v")),
+        ('["`id`", "a, b", "s`t"]', ("id", "a, b", "s`t")),
+    ],
+)
+def test_names_of_columns(text: str, columns: tuple[str, ...]) -> None:
+    assert read(columns=text).columns == columns
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"version": "1", "tag": "a"}, "version and tag exclude"),

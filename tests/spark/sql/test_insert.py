@@ -117,6 +117,15 @@ def test_overwrites(catalog: TestCatalog) -> None:
     assert sorted(row["id"] for row in catalog.rows("o")) == [1, 2, 4, 5, 10]
     condition = "the condition of the rows to replace must compare columns with constants"
     assert condition in catalog.refusal("INSERT INTO CAT.o REPLACE WHERE k * 2 = k SELECT 1, 0")
+    assert "must be boolean, but 1 is" in catalog.refusal(
+        "INSERT INTO CAT.o REPLACE WHERE 1 SELECT 1, 0"
+    )
+    # No row meets null.
+    for null in ("NULL", "NULL AND k = 1", "k = NULL", "NOT (k = 1 OR NULL)", "false"):
+        catalog.sql(f"INSERT INTO CAT.o REPLACE WHERE {null} SELECT 11, 3")
+    catalog.sql("INSERT INTO CAT.o REPLACE WHERE k = 3 AND id > 11 OR k = 1 OR NULL SELECT 12, 0")
+    ids = [2, 5, 10, 11, 11, 11, 11, 11, 12]
+    assert sorted(row["id"] for row in catalog.rows("o")) == ids
     catalog.sql("INSERT OVERWRITE CAT.o SELECT 7, 7")
     assert catalog.rows("o") == [{"id": 7, "k": 7}]
     catalog.sql("TRUNCATE TABLE CAT.o")

@@ -243,6 +243,9 @@ def test_procedures_and_statements_of_other_connectors(db: Database) -> None:
     for statement, rows in (
         ("ALTER TABLE DB.o CREATE TAG before AS OF VERSION 1", [("before",)]),
         ("ALTER TABLE spark_catalog.DB.o CREATE BRANCH IF NOT EXISTS b", [("b",)]),
+        ("INSERT INTO spark_catalog.DB.o.branch_b VALUES (7L, 0L)", []),
+        ("SELECT count(*) FROM DB.o.branch_b", [(7,)]),
+        ("SELECT count(*) FROM spark_catalog.DB.o.Tag_before", [(10,)]),
         ("RESTORE TABLE DB.o TO VERSION AS OF 'before'", [(3,)]),
         ("SELECT count(*) FROM DB.o", [(10,)]),
         ("REPLACE DB.o WHERE id = 3 AS SELECT 3L AS id, 99L AS v", []),
@@ -252,6 +255,7 @@ def test_procedures_and_statements_of_other_connectors(db: Database) -> None:
         ("SELECT count(*) FROM lance_changes('DB.o', 2, 2)", [(4,)]),
     ):
         assert db.sql(statement) == rows, statement
+    assert "cannot change" in db.refusal("DELETE FROM DB.o.tag_before")
     db.sql("CREATE TEMPORARY VIEW more AS SELECT _rowaddr, v + 1 AS w FROM DB.o")
     db.sql("ALTER TABLE DB.o ADD COLUMNS w FROM more")
     db.sql("DROP VIEW more")

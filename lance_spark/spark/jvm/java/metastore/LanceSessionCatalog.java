@@ -57,6 +57,10 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   // Tables
 
   public Table loadTable(Identifier identifier) throws NoSuchTableException {
+    Identifier reference = reference(identifier);
+    if (reference != null) {
+      return paths.loadTable(reference);
+    }
     Table table = super.loadTable(identifier);
     CatalogTable entry = Entries.of(table);
     return Entries.isLance(entry)
@@ -65,6 +69,10 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   }
 
   public Table loadTable(Identifier identifier, Set privileges) throws NoSuchTableException {
+    Identifier reference = reference(identifier);
+    if (reference != null) {
+      return paths.loadTable(reference, privileges);
+    }
     Table table = super.loadTable(identifier);
     CatalogTable entry = Entries.of(table);
     return Entries.isLance(entry)
@@ -73,6 +81,10 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   }
 
   public Table loadTable(Identifier identifier, String version) throws NoSuchTableException {
+    Identifier reference = reference(identifier);
+    if (reference != null) {
+      return paths.loadTable(reference, version);
+    }
     CatalogTable entry = Entries.of(super.loadTable(identifier));
     return Entries.isLance(entry)
         ? atPath(identifier, entry, version, null)
@@ -80,10 +92,38 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   }
 
   public Table loadTable(Identifier identifier, long timestamp) throws NoSuchTableException {
+    Identifier reference = reference(identifier);
+    if (reference != null) {
+      return paths.loadTable(reference, timestamp);
+    }
     CatalogTable entry = Entries.of(super.loadTable(identifier));
     return Entries.isLance(entry)
         ? atPath(identifier, entry, Long.valueOf(timestamp), null)
         : super.loadTable(identifier, timestamp);
+  }
+
+  /**
+   * Returns the name by which Python finds a tag or branch of a Lance table: db.t.tag_x is the tag
+   * x of the table db.t. Namespaces of this catalog have one part, so that no table has such a name.
+   * Returns null for other names.
+   */
+  private Identifier reference(Identifier identifier) {
+    String[] namespace = identifier.namespace();
+    String name = identifier.name().toLowerCase(java.util.Locale.ROOT);
+    if (namespace.length != 2 || !name.startsWith("tag_") && !name.startsWith("branch_")) {
+      return null;
+    }
+    TableName table = new TableName(new String[] {namespace[0]}, namespace[1]);
+    try {
+      CatalogTable entry = Entries.of(super.loadTable(table));
+      if (!Entries.isLance(entry)) {
+        return null;
+      }
+      String[] path = {path(table, entry).name()};
+      return new PathName(path, identifier.name(), identifier, false);
+    } catch (NoSuchTableException e) {
+      return null;
+    }
   }
 
   /* since 4.2
@@ -408,7 +448,11 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     private final boolean isManaged;
 
     PathName(String path, Identifier shown, boolean isManaged) {
-      super(new String[0], path);
+      this(new String[0], path, shown, isManaged);
+    }
+
+    PathName(String[] namespace, String name, Identifier shown, boolean isManaged) {
+      super(namespace, name);
       this.shown = shown;
       this.isManaged = isManaged;
     }

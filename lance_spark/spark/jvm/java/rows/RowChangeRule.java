@@ -86,7 +86,8 @@ public class RowChangeRule extends Rule {
 
   static class Replacement extends Replacing {
     public boolean isDefinedAt(Object node) {
-      return paddedTable(node) != null
+      return ReplacedCondition.isDefined(node)
+          || paddedTable(node) != null
           || viewedTable(node) != null
           || SourceKeys.isInsertOnly(node)
           || node instanceof WriteDelta
@@ -94,6 +95,9 @@ public class RowChangeRule extends Rule {
     }
 
     Object replaced(Object node) {
+      if (ReplacedCondition.isDefined(node)) {
+        return ReplacedCondition.replaced(node);
+      }
       if (paddedTable(node) != null) {
         try {
           return Versions.copy(

@@ -8,6 +8,7 @@ import org.apache.spark.sql.connector.expressions.Literal;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 
 /** Writes predicates of the connector API as forms (Forms). */
@@ -48,6 +49,9 @@ final class Predicates {
       return null;
     }
     String name = ((Predicate) expression).name();
+    if (name.equals("ALWAYS_FALSE")) {
+      return Forms.literal(Boolean.FALSE, DataTypes.BooleanType);
+    }
     boolean logic = LOGIC.contains(name);
     if (!logic && !OTHERS.contains(name)) {
       return null;

@@ -1,6 +1,7 @@
 package org.lancespark;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -74,13 +75,7 @@ public class LanceSource extends PythonSource
       SQLContext context, SaveMode mode, scala.collection.immutable.Map given, Dataset data) {
     Map options = new HashMap(CollectionConverters.asJava(originalCase(given)));
     boolean creates = mode == SaveMode.ErrorIfExists || mode == SaveMode.Ignore;
-    String[][] partitioning = new String[PARTITIONING.length][];
-    for (int i = 0; i < PARTITIONING.length; i++) {
-      String columns = (String) options.remove(PARTITIONING[i]);
-      if (columns != null) {
-        partitioning[i] = names(columns);
-      }
-    }
+    refusePartitions(options);
     if (creates) {
       Map arguments = new LinkedHashMap();
       arguments.put("options", options);
@@ -103,12 +98,6 @@ public class LanceSource extends PythonSource
       options.put(QUERY_METADATA, Forms.json(metadata));
     }
     DataFrameWriter writer = data.write().format(PythonCall.FORMAT);
-    for (int i = 0; i < partitioning.length; i++) {
-      if (partitioning[i] != null) {
-        // Spark refuses it, as it does for the Python source.
-        writer = writer.partitionBy(partitioning[i]);
-      }
-    }
     writer.mode(creates ? SaveMode.Append : mode).options(options);
     STARTED.set(Boolean.TRUE);
     try {
@@ -123,6 +112,20 @@ public class LanceSource extends PythonSource
       STARTED.remove();
     }
     return new Answer(context, new StructType());
+  }
+
+  private static void refusePartitions(Map options) {
+    for (int i = 0; i < PARTITIONING.length; i++) {
+      String columns = (String) options.get(PARTITIONING[i]);
+      if (columns != null) {
+        throw Errors.unchecked(
+            new CaseInsensitiveStringMap(options).get("path")
+                + ": Lance tables have no partitions, and the write asks for a partitioning by "
+                + String.join(", ", Arrays.asList(names(columns)))
+                + "; remove partitionBy and clusterBy. The option partitionBy names the columns of"
+                + " partitions that an overwrite replaces");
+      }
+    }
   }
 
   private static Dataset withDefaults(Dataset data, StructType leftOut) {
