@@ -189,8 +189,8 @@ class Scheduler:
 
     @staticmethod
     def is_async(fs: Any) -> bool:
-        """Return whether a file system has an event loop."""
-        return bool(getattr(fs, "async_impl", False))
+        """Return whether a file system has an event loop that runs in a thread of its own."""
+        return bool(getattr(fs, "async_impl", False)) and getattr(fs, "_loop", None) is not None
 
     def submit(
         self,
@@ -254,7 +254,12 @@ class Scheduler:
             if self._is_woken:
                 return
             self._is_woken = True
-        self._fs.loop.call_soon_threadsafe(self._start)
+        try:
+            self._fs.loop.call_soon_threadsafe(self._start)
+        except BaseException:
+            # The loop was closed. The next reader gets the error, too, and does not wait.
+            self._is_woken = False
+            raise
 
     def _start(self) -> None:
         """Start tasks, in the event loop."""

@@ -226,7 +226,8 @@ def _with_nulls(field: spark.StructField) -> spark.StructField:
     """Return a field of which each part that only has nulls is nullable, as Arrow requires.
 
     Spark's type of `array()` has elements that are void and must not be null, and `map()` has such
-    keys, in whose place are strings: Arrow has no maps whose keys are null.
+    keys, in whose place are strings: Arrow has no maps whose keys are null. So are char(n) and
+    varchar(n), which plans have if spark.sql.preserveCharVarcharTypeInfo is set.
     """
     dtype = _arrow_like(field.dataType)
     if dtype is field.dataType:
@@ -235,8 +236,11 @@ def _with_nulls(field: spark.StructField) -> spark.StructField:
 
 
 def _arrow_like(dtype: spark.DataType) -> spark.DataType:
-    if "void" not in dtype.simpleString() or isinstance(dtype, spark.UserDefinedType):
+    text = dtype.simpleString()
+    if isinstance(dtype, spark.UserDefinedType) or ("void" not in text and "char(" not in text):
         return dtype
+    if isinstance(dtype, (spark.CharType, spark.VarcharType)):
+        return spark.StringType()
     if isinstance(dtype, spark.ArrayType):
         element = _arrow_like(dtype.elementType)
         return spark.ArrayType(element, dtype.containsNull or element == spark.NullType())

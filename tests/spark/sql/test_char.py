@@ -3,6 +3,8 @@ by name; pylance reads what is stored."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,15 @@ from tests.support.spark.versions import SPARK
 
 NAME = "padded"
 _SOURCE = "SELECT 'ab' AS k, 7 AS n UNION ALL SELECT 'zz', 8"
+
+
+@contextmanager
+def _set(spark: Any, name: str) -> Iterator[None]:
+    spark.conf.set(name, "true")
+    try:
+        yield
+    finally:
+        spark.conf.unset(name)
 
 
 def _rows(catalog: TestCatalog, table: str) -> list[tuple[Any, ...]]:
@@ -79,3 +90,24 @@ def test_streams_by_name(spark: Any, catalog: TestCatalog, tmp_path: Path) -> No
     query = stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
     assert query.start().awaitTermination(60)
     assert rows == [("a  ", "b")]
+
+
+def test_settings_of_char(spark: Any, catalog: TestCatalog) -> None:
+    # As over Parquet: types that plans keep, and strings without a limit.
+    columns = "(id INT, c CHAR(4), s STRUCT<v: VARCHAR(2)>, a ARRAY<CHAR(2)>)"
+    catalog.sql(f"CREATE TABLE CAT.kept {columns}")
+    row = "VALUES (1, 'ab', named_struct('v', 'x'), array('y'))"
+    with _set(spark, "spark.sql.preserveCharVarcharTypeInfo"):
+        catalog.sql(f"INSERT INTO CAT.kept {row}")
+        found = catalog.sql("SELECT c || '|', s.v, a, typeof(c) FROM CAT.kept WHERE c = 'ab  '")
+        assert found == [("ab  |", "x", ["y "], "char(4)")]
+        catalog.sql("UPDATE CAT.kept SET c = 'cd' WHERE id = 1")
+        assert catalog.sql("SELECT c || '|' FROM CAT.kept") == [("cd  |",)]
+    with _set(spark, "spark.sql.legacy.charVarcharAsString"):
+        catalog.sql(f"CREATE TABLE CAT.plain {columns}")
+        catalog.sql("ALTER TABLE CAT.plain ADD COLUMNS (w CHAR(3))")
+        long = "VALUES (1, 'abcdef', named_struct('v', 'xyz'), array('xyz'), 'w')"
+        catalog.sql(f"INSERT INTO CAT.plain {long}")
+    assert catalog.sql("SELECT c || '|', s.v, a, w || '|' FROM CAT.plain WHERE w = 'w'") == [
+        ("abcdef|", "xyz", ["xyz"], "w|")
+    ]

@@ -8,6 +8,7 @@ import java.util.Map;
 import org.apache.spark.sql.catalyst.util.CharVarcharUtils;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.expressions.Literal;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 
@@ -70,9 +71,13 @@ final class TableChanges {
 
   /**
    * Returns columns as JSON. Spark's JSON of char(n) lacks its collation, and that of a type the
-   * collations inside it: char(n) and varchar(n) are strings here, whose metadata has the type.
+   * collations inside it: char(n) and varchar(n) are strings here, whose metadata has the type,
+   * unless a setting of Spark makes them plain strings.
    */
   static String json(StructType columns) {
+    if (SQLConf.get().charVarcharAsString()) {
+      return CharVarcharUtils.replaceCharVarcharWithString(columns).json();
+    }
     return CharVarcharUtils.replaceCharVarcharWithStringInSchema(columns).json();
   }
 
