@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.client import responses
 from urllib.parse import quote, unquote
 
 from lance_spark.errors import LanceError, MissingFileError, StorageError
@@ -77,7 +76,9 @@ def _reason(error: Exception, options: Mapping[str, object] | None) -> str:
     if isinstance(error, OSError):
         code = code_of(error)
         if status is not None and error.errno is not None and not (code and error.strerror):
-            # The body of the answer has no code or no text.
+            # The body of the answer has no code or no text. Imported here: a start does not need it.
+            from http.client import responses
+
             return f"the store answers {status} {code or responses.get(status, '')}".rstrip()
         return scrub(error.strerror or str(error) or type(error).__name__, options)
     return f"{type(error).__name__}: {scrub(str(error), options)}"
