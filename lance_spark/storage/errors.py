@@ -76,7 +76,7 @@ def _reason(error: Exception, options: Mapping[str, object] | None) -> str:
     if isinstance(error, OSError):
         code = code_of(error)
         if status is not None and error.errno is not None and not (code and error.strerror):
-            # The body of the answer has no code or no text. Imported here: a start does not need it.
+            # The body of the answer has no code or no text. A start does not need this module.
             from http.client import responses
 
             return f"the store answers {status} {code or responses.get(status, '')}".rstrip()
