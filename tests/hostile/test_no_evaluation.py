@@ -46,6 +46,7 @@ PICKLING = {"load", "read_pickle", "allow_pickle"}
 #: The file, and the name that it uses; the reason why the use is no danger.
 ALLOWED = {
     ("_lazy.py", "import_module"): "names are those of the public API, given by the package",
+    ("worker.py", "import_module"): "modules of pyspark for steps of planning, named by the driver",
     ("encoding/v2_0/page.py", "import_module"): "names are those of a set in the file",
     ("encoding/v2_1/codec.py", "import_module"): "names are those of a dictionary in the file",
     ("spark/catalog/calls.py", "import_module"): "names are those of a dictionary in the file",
