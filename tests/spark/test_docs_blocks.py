@@ -28,7 +28,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 #: Blocks that need credentials, a server, or a large package that is not installed for tests. Raise
 #: the number only with such a reason.
-NOT_RUN_AT_MOST = 14
+NOT_RUN_AT_MOST = 16
 #: Languages of blocks that are not checked: output and configuration.
 PLAIN = frozenset({"text", "properties"})
 #: Programs that shell blocks may start, besides those that the test looks into.
