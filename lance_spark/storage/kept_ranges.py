@@ -14,7 +14,6 @@ MiB. The environment variable `LANCE_SPARK_KEPT_MIB` sets another limit; 0 keeps
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lance_spark._forks import after_fork
-from lance_spark.storage.memory import process_memory
+from lance_spark.storage.memory import cache_limit
 from lance_spark.storage.scheduler import Request
 from lance_spark.storage.source import ByteRange, Bytes
 
@@ -45,10 +44,7 @@ _MOST_UNUSED = 1 << 16
 
 def default_bytes() -> int:
     """Return the limit in bytes."""
-    text = os.environ.get(LIMIT_VARIABLE, "").strip()
-    if text.isdecimal():
-        return int(text) << 20
-    return min(max(process_memory() // _SHARE, _LEAST_BYTES), _MOST_BYTES)
+    return cache_limit(LIMIT_VARIABLE, _SHARE, _LEAST_BYTES, _MOST_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +150,9 @@ class KeptRanges:
             self._max_bytes = default_bytes()
         if self._max_bytes <= 0:
             return
-        if data.base is not None and not isinstance(data.base, bytes):
+        is_whole = isinstance(data.base, bytes) and len(data.base) == len(data)
+        if data.base is not None and not is_whole:
             # A view would keep the whole answer of a store in memory.
-            data = np.frombuffer(data.tobytes(), np.uint8)
-        elif isinstance(data.base, bytes) and len(data.base) != len(data):
             data = np.frombuffer(data.tobytes(), np.uint8)
         with self._lock:
             ranges = self._files.setdefault(file, {})

@@ -33,3 +33,22 @@ def process_memory() -> int:
         if soft != resource.RLIM_INFINITY:
             limits.append(soft)
     return min(limits, default=0)
+
+
+def memory_share(share: int, least: int, most: int) -> int:
+    """Return one part of `share` equal parts of `process_memory`, from `least` to `most` bytes."""
+    return min(max(process_memory() // share, least), most)
+
+
+def cache_limit(variable: str, share: int, least: int, most: int) -> int:
+    """Return the most bytes of a cache: those of an environment variable, or a part of the memory.
+
+    Parameters
+    ----------
+    variable : str
+        Name of the variable, which has MiB.
+    share, least, most : int
+        See `memory_share`.
+    """
+    text = os.environ.get(variable, "").strip()
+    return int(text) << 20 if text.isdecimal() else memory_share(share, least, most)

@@ -14,18 +14,21 @@ Each request is sent once; `retry` repeats it, or the caller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from lance_spark.storage import google, s3
 from lance_spark.storage.retry import Retries, is_transient
 from lance_spark.storage.write import azure
+from lance_spark.storage.write.multipart import PartSizes
 
 #: Ends of the names of S3's directory buckets, which list in no order.
 DIRECTORY_BUCKETS = ("--x-s3", "--xa-s3")
 #: A file of a listing: `name` with the bucket, `size`, `type` ("file" or "directory"), and a time
 #: of the last change, as `listing` names it.
 Entry = Mapping[str, Any]
+#: The class of a new object, which is called as `PartsOutput` is, and the sizes of its parts.
+OwnOutput = tuple[Callable[..., Any], PartSizes]
 
 
 class Objects(Protocol):
@@ -58,17 +61,11 @@ class Objects(Protocol):
         """Return the names of the first files in a folder; see `google.names_in_order`."""
         ...
 
-    def output(
-        self,
-        path: str,
-        name: str,
-        options: Mapping[str, Any],
-        retries: Retries,
-        secrets: Mapping[str, object],
-        *,
-        replace: bool,
-    ) -> Any:
-        """Open a new object; see `write.output.start`. None: by the calls of fsspec."""
+    def output(self, path: str, options: Mapping[str, Any]) -> OwnOutput | None:
+        """Return what writes a new object, and the sizes of its parts; see `write.output.start`.
+
+        None: by the calls of fsspec.
+        """
         ...
 
 
@@ -104,16 +101,7 @@ class FsspecObjects:
     def names_in_order(self, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
         raise NotImplementedError
 
-    def output(
-        self,
-        path: str,
-        name: str,
-        options: Mapping[str, Any],
-        retries: Retries,
-        secrets: Mapping[str, object],
-        *,
-        replace: bool,
-    ) -> Any:
+    def output(self, path: str, options: Mapping[str, Any]) -> OwnOutput | None:
         return None
 
 
@@ -126,37 +114,17 @@ class GoogleObjects(FsspecObjects):
     def names_in_order(self, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
         return google.names_in_order(self.fs, folder, limit, after, retries)
 
-    def output(
-        self,
-        path: str,
-        name: str,
-        options: Mapping[str, Any],
-        retries: Retries,
-        secrets: Mapping[str, object],
-        *,
-        replace: bool,
-    ) -> Any:
+    def output(self, path: str, options: Mapping[str, Any]) -> OwnOutput | None:
         if google.is_zonal(self.fs, path):
             return None
-        sizes = google.sizes_of(options)
-        return google.GoogleOutput(self.fs, path, name, sizes, retries, secrets, replace=replace)
+        return google.GoogleOutput, google.sizes_of(options)
 
 
 class AzureObjects(FsspecObjects):
     """Azure Blob Storage by adlfs."""
 
-    def output(
-        self,
-        path: str,
-        name: str,
-        options: Mapping[str, Any],
-        retries: Retries,
-        secrets: Mapping[str, object],
-        *,
-        replace: bool,
-    ) -> Any:
-        sizes = azure.sizes_of(options)
-        return azure.AzureOutput(self.fs, path, name, sizes, retries, secrets, replace=replace)
+    def output(self, path: str, options: Mapping[str, Any]) -> OwnOutput | None:
+        return azure.AzureOutput, azure.sizes_of(options)
 
 
 class S3Objects:
@@ -191,18 +159,8 @@ class S3Objects:
     def names_in_order(self, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
         return s3.names_in_order(self.fs, folder, limit, after, retries)
 
-    def output(
-        self,
-        path: str,
-        name: str,
-        options: Mapping[str, Any],
-        retries: Retries,
-        secrets: Mapping[str, object],
-        *,
-        replace: bool,
-    ) -> Any:
-        sizes = s3.sizes_of(options, self.fs)
-        return s3.S3Output(self.fs, path, name, sizes, retries, secrets, replace=replace)
+    def output(self, path: str, options: Mapping[str, Any]) -> OwnOutput | None:
+        return s3.S3Output, s3.sizes_of(options, self.fs)
 
 
 def objects_of(fs: Any) -> Objects:

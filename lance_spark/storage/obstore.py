@@ -38,7 +38,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from lance_spark._forks import after_fork
 from lance_spark.errors import StorageError
 from lance_spark.storage.errors import translated
-from lance_spark.storage.objects import DIRECTORY_BUCKETS, Entry
+from lance_spark.storage.objects import DIRECTORY_BUCKETS, Entry, OwnOutput
 from lance_spark.storage.options.fsspec_options import OWN
 from lance_spark.storage.options.obstore_config import ObstoreConfig, config_of
 from lance_spark.storage.renewal import RenewedArguments
@@ -381,18 +381,9 @@ class ObstoreObjects:
                     break
         return names[:limit]
 
-    def output(
-        self,
-        path: str,
-        name: str,
-        options: Mapping[str, Any],
-        retries: Retries,
-        secrets: Mapping[str, object],
-        *,
-        replace: bool,
-    ) -> ObstoreOutput:
+    def output(self, path: str, options: Mapping[str, Any]) -> OwnOutput:
         sizes = PartSizes.of({INITIAL_UPLOAD_SIZE: _PART, **_lower(options)}, self._fs)
-        return ObstoreOutput(self._fs, path, name, sizes, retries, secrets, replace=replace)
+        return ObstoreOutput, sizes
 
 
 def _lower(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from lance_spark.errors import CorruptFileError, InvalidOptionError
 from lance_spark.storage.errors import translated
 from lance_spark.storage.kept_ranges import KEPT
-from lance_spark.storage.memory import process_memory
+from lance_spark.storage.memory import memory_share
 from lance_spark.storage.objects import objects_of
 from lance_spark.storage.options.fsspec_options import family_of
 from lance_spark.storage.retry import Retries, protocols
@@ -282,7 +282,7 @@ def arrived(request: Request) -> Any:
 @cache
 def default_ahead_bytes() -> int:
     """Return the bytes that a scan may hold besides those of the part that its consumer reads."""
-    return min(max(process_memory() // _AHEAD_SHARE, _LEAST_AHEAD), _MOST_AHEAD)
+    return memory_share(_AHEAD_SHARE, _LEAST_AHEAD, _MOST_AHEAD)
 
 
 def file_size(fs: Any, path: str) -> Any:

@@ -10,7 +10,6 @@ should have room for it.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from lance_spark._forks import after_fork
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.open_files import OpenFiles
-from lance_spark.storage.memory import process_memory
+from lance_spark.storage.memory import cache_limit
 
 #: Limit of the cache. It drops the entry that was used longest ago.
 MAX_ENTRIES = 1 << 16
@@ -41,10 +40,7 @@ _T = TypeVar("_T")
 
 def default_bytes() -> int:
     """Return the limit of the cache in bytes."""
-    text = os.environ.get(LIMIT_VARIABLE, "").strip()
-    if text.isdecimal():
-        return int(text) << 20
-    return min(max(process_memory() // _SHARE, _LEAST_BYTES), _MOST_BYTES)
+    return cache_limit(LIMIT_VARIABLE, _SHARE, _LEAST_BYTES, _MOST_BYTES)
 
 
 class IndexCache:

@@ -214,7 +214,9 @@ def start(
     ------
     InvalidOptionError, StorageError
     """
-    own: OutputFile | None = objects_of(fs).output(
-        path, name, options, retries, secrets, replace=replace
-    )
-    return RemoteOutput(fs, path, name, secrets, replace=replace) if own is None else own
+    own = objects_of(fs).output(path, options)
+    if own is None:
+        return RemoteOutput(fs, path, name, secrets, replace=replace)
+    make, sizes = own
+    output: OutputFile = make(fs, path, name, sizes, retries, secrets, replace=replace)
+    return output

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from lance_spark.errors import (
     CorruptTableError,
@@ -443,23 +444,15 @@ def list_for_commit(
     ------
     CorruptTableError, StorageError
     """
-    after_v2: list[str] = []
-
-    def list_after_v2() -> None:
-        after_v2.extend(store.list_first(FOLDER, 1, _AFTER_V2))
-
-    def list_them() -> None:
-        manifests.extend(listing())
-
-    manifests: list[ManifestLocation] = []
-    calls: list[Callable[[], object]] = [list_them]
+    calls: list[Callable[[], object]] = [listing]
     # An external manifest store has only one entry for a version, under any name.
-    if not complete and store.lists_in_order and store.manifest_store is None:
-        calls.append(list_after_v2)
+    asks_after_v2 = not complete and store.lists_in_order and store.manifest_store is None
+    if asks_after_v2:
+        calls.append(partial(store.list_first, FOLDER, 1, _AFTER_V2))
     if meanwhile is not None:
         calls.append(meanwhile)
-    call_all(calls, local=store.is_local)
-    return CommitListing(manifests, after_v2)
+    manifests, *others = call_all(calls, local=store.is_local)
+    return CommitListing(manifests, others[0] if asks_after_v2 else [])
 
 
 def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
