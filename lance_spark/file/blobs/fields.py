@@ -122,7 +122,7 @@ def is_null(array: pa.Array) -> pa.BooleanArray:
 
 
 def with_nulls(array: pa.Array) -> pa.Array:
-    """Return descriptors of blobs in which those of nulls are null; see `is_null`."""
+    """Return descriptors of blobs; that of a null blob is null, see `is_null`."""
     nulls = is_null(array)
     if nulls.true_count == array.null_count:
         return array
