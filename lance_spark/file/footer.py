@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -111,6 +112,12 @@ class Tail:
     def all_bytes(self) -> Bytes | None:
         """All bytes of the file, if they are in memory."""
         return None if self.start else self._bytes
+
+    def of_source(self, source: ByteSource) -> Tail:
+        """Return the same bytes, with another source of the same file for all others."""
+        tail = copy(self)
+        tail._source = source
+        return tail
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         """Return the bytes of the ranges, with at most one read of the source.

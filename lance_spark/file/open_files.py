@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from threading import Lock
+from weakref import WeakValueDictionary
 
 from lance_spark.file.open import DataFileReader
+from lance_spark.file.reader import FileReader
 from lance_spark.storage.local import LocalSource
 
 #: Maximum open files of a cache. Each costs a file descriptor, 64 KiB of memory, and its parsed
@@ -25,8 +27,8 @@ _MAPPED_BYTES = 1 << 30
 class OpenFiles:
     """The last used open files, by a key of the caller.
 
-    Several threads may use it. It is pickled without files. One reader at a time has a file: it
-    takes the file out, and gives it back or closes it.
+    Several threads may use it. It is pickled without files. A thread takes a file out, and gives it
+    back or closes it. Meanwhile other threads share the map of a local file, and open another.
 
     Parameters
     ----------
@@ -48,15 +50,24 @@ class OpenFiles:
     def clear(self) -> None:
         """Forget all files, and replace the lock, which another thread may hold."""
         self._files: OrderedDict[Hashable, DataFileReader] = OrderedDict()
+        # Files that were given back once, and that a thread may have taken out.
+        self._known: WeakValueDictionary[Hashable, DataFileReader] = WeakValueDictionary()
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[type[OpenFiles], tuple[int]]:
         return OpenFiles, (self._limit,)
 
     def take_out(self, key: Hashable) -> DataFileReader | None:
-        """Return an open file and remove it from the cache; None if the cache does not have it."""
+        """Return an open file and remove it from the cache; None if it must be opened.
+
+        If another thread has taken out a local file, a reader of the same map is returned.
+        """
         with self._lock:
-            return self._files.pop(key, None)
+            reader = self._files.pop(key, None)
+            if reader is not None:
+                return reader
+            known = self._known.get(key)
+        return known.shared() if isinstance(known, FileReader) else None
 
     def give_back(self, key: Hashable, reader: DataFileReader) -> None:
         """Add a file. It is closed if the cache has it already; past the limit, the oldest is."""
@@ -64,7 +75,9 @@ class OpenFiles:
         surplus = []
         with self._lock:
             cached = self._files.setdefault(key, reader)
-            if cached is not reader:
+            if cached is reader:
+                self._known[key] = reader
+            else:
                 surplus.append(reader)
             self._files.move_to_end(key)
             while len(self._files) > self._limit:

@@ -37,6 +37,7 @@ from lance_spark.file.schema.json_fields import paged_json, read_json
 from lance_spark.file.schema.nested import project, unpruned
 from lance_spark.file.schema.schema import FieldTree, Schema
 from lance_spark.proto import file_pb2
+from lance_spark.storage.local import LocalSource
 from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.source import ByteSource, Ranges, ReadPlan, gather_plans, run_plans
 
@@ -303,6 +304,22 @@ class FileReader:
         fields = self.schema.fields
         nodes = [node for field in fields for node in column_fields(field, self.version)]
         return {node.id: column for column, node in enumerate(nodes)}
+
+    def shared(self) -> FileReader | None:
+        """Return another reader of the same local file, for another thread; None if it is closed.
+
+        The readers share the map of the file and the metadata of its columns.
+        """
+        source = self._source.shared() if isinstance(self._source, LocalSource) else None
+        if source is None:
+            return None
+        tail = self._tail.of_source(source)
+        reader = FileReader(
+            source, tail, self._footer, self._tree, self._metadata, self._num_rows
+        )
+        # Threads may parse the same metadata at the same time, with equal results.
+        reader._columns = self._columns
+        return reader
 
     def forget_pages(self) -> None:
         """Drop cached page data: search structures, dictionaries, levels, decompressed bytes.

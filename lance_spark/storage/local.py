@@ -13,6 +13,7 @@ import stat
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import copy
 from typing import BinaryIO
 
 import numpy as np
@@ -102,6 +103,19 @@ class LocalSource:
         if self._map is not None and advice is not None:
             self._map.madvise(advice)
             self.resident_bytes = 0
+
+    def shared(self) -> LocalSource | None:
+        """Return another source of the same map, with its own counts; None if it is closed.
+
+        Another thread may close this source meanwhile.
+        """
+        data, size = self._data, self.size
+        if len(data) != size or not size:
+            return None
+        source = copy(self)
+        source.counts = ReadCounts(total=self.counts.total)
+        source._data, source.size = data, size
+        return source
 
     def close(self) -> None:
         """Release the map; the system removes it with the last view."""
