@@ -314,9 +314,7 @@ class FileReader:
         if source is None:
             return None
         tail = self._tail.of_source(source)
-        reader = FileReader(
-            source, tail, self._footer, self._tree, self._metadata, self._num_rows
-        )
+        reader = FileReader(source, tail, self._footer, self._tree, self._metadata, self._num_rows)
         # Threads may parse the same metadata at the same time, with equal results.
         reader._columns = self._columns
         return reader

@@ -3,10 +3,15 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import lance
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from lance_spark.file import open_files
+from lance_spark.file.open import open_file
 from lance_spark.file.open_files import FilesOfTable, OpenFiles, WholeFiles
+from lance_spark.file.reader import FileReader
 from lance_spark.storage import local
 from lance_spark.storage.local import LocalSource
 from lance_spark.storage.source import ByteRange
@@ -101,3 +106,29 @@ def test_whole_files_stay_mapped_up_to_a_limit(
     assert sources["a"].resident_bytes == 8
     for file in files.values():
         file.source.close()
+
+
+def test_threads_share_the_map_of_a_file(tmp_path: Path) -> None:
+    # Long enough that the pages are not in the bytes that are read with the footer.
+    numbers = pa.array(np.random.default_rng(0).integers(0, 1 << 60, 50_000))
+    dataset = lance.write_dataset(pa.table({"a": numbers, "b": numbers}), tmp_path / "t")
+    (path,) = (tmp_path / "t" / "data").iterdir()
+    files, first = OpenFiles(), open_file(LocalSource(str(path)), [0, 1])
+    assert isinstance(first, FileReader)
+    files.give_back("a", first)
+    assert files.take_out("a") is first
+    second = files.take_out("a")
+    assert isinstance(second, FileReader)
+    assert second.source is not first.source
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    assert sum(line.endswith(str(path)) for line in maps) == 1
+    for reader in (first, second):
+        for number, name in enumerate("ab"):
+            field = reader.schema.fields[number]
+            assert reader.read([field], range(20, 30)) == [dataset.to_table()[name][20:30].chunk(0)]
+        files.give_back("a", reader)
+    # The second is closed, as the cache has the first.
+    assert second.shared() is None
+    assert files.take_out("a") is first
+    first.close()
+    assert files.take_out("a") is None
