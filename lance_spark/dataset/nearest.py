@@ -316,7 +316,7 @@ class NearestMethods(PlanMethods):
             task = self._nearest_task(
                 search, schema, before, after, use_scalar_index=use_scalar_index
             )
-            return replace(task, keeps_files=True).nearest_rows(ScanMetrics(), opened, limit)
+            return task.nearest_rows(ScanMetrics(), opened, limit)
 
         search = self._plan_nearest(query, fast_search=fast_search)
         try:

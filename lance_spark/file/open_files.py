@@ -14,34 +14,23 @@ from weakref import WeakValueDictionary
 
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.reader import FileReader
-from lance_spark.storage.local import LocalSource
 
 #: Maximum open files of a cache. Each costs a file descriptor, 64 KiB of memory, and its parsed
 #: parts.
 _LIMIT = 64
-#: Most bytes of files that stay mapped after they were read from end to end, with those of the file
-#: that is read.
-_MAPPED_BYTES = 1 << 30
 
 
 class OpenFiles:
     """The last used open files, by a key of the caller.
 
     Several threads may use it. It is pickled without files. A thread takes a file out, and gives it
-    back or closes it. Meanwhile other threads share the map of a local file, and open another.
+    back or closes it. Meanwhile other threads share a local file, and open another.
 
     Parameters
     ----------
     limit : int
         Most files that are kept.
-
-    Attributes
-    ----------
-    keeps_whole : bool
-        Whether files that are read from end to end are left open, too.
     """
-
-    keeps_whole = False
 
     def __init__(self, limit: int = _LIMIT) -> None:
         self._limit = limit
@@ -60,7 +49,7 @@ class OpenFiles:
     def take_out(self, key: Hashable) -> DataFileReader | None:
         """Return an open file and remove it from the cache; None if it must be opened.
 
-        If another thread has taken out a local file, a reader of the same map is returned.
+        If another thread has taken out a local file, a reader that shares it is returned.
         """
         with self._lock:
             reader = self._files.pop(key, None)
@@ -85,18 +74,6 @@ class OpenFiles:
         for file in surplus:
             file.close()
 
-    def release_pages(self, most_bytes: int) -> None:
-        """Release the mapped pages of the oldest files, until the others have at most some."""
-        with self._lock:
-            sources = [file.source for file in self._files.values()]
-        local = [source for source in sources if isinstance(source, LocalSource)]
-        surplus = sum(source.resident_bytes for source in local) - most_bytes
-        for source in local:
-            if surplus <= 0:
-                return
-            surplus -= source.resident_bytes
-            source.release_pages()
-
 
 class FilesOfTable(OpenFiles):
     """The open files of one table, in a cache that several tables share.
@@ -118,37 +95,3 @@ class FilesOfTable(OpenFiles):
     def give_back(self, key: Hashable, reader: DataFileReader) -> None:
         """Add a file, as `OpenFiles.give_back` does."""
         self._shared.give_back((self._table, key), reader)
-
-    def release_pages(self, most_bytes: int) -> None:
-        """Release mapped pages of all files, as `OpenFiles.release_pages` does."""
-        self._shared.release_pages(most_bytes)
-
-
-class WholeFiles(OpenFiles):
-    """The open files of searches that read whole files again and again, in a cache of others.
-
-    To map the pages of a file, and to remove the map, takes longer than to compute with the numbers
-    on them. So the pages stay mapped after the first search.
-
-    Parameters
-    ----------
-    shared : OpenFiles
-    """
-
-    keeps_whole = True
-
-    def __init__(self, shared: OpenFiles) -> None:
-        self._shared = shared
-
-    def take_out(self, key: Hashable) -> DataFileReader | None:
-        """Return an open file and remove it from the cache; None if the cache does not have it."""
-        reader = self._shared.take_out(key)
-        if reader is not None and isinstance(reader.source, LocalSource):
-            reader.source.most_resident_bytes = _MAPPED_BYTES // 2
-        return reader
-
-    def give_back(self, key: Hashable, reader: DataFileReader) -> None:
-        """Add a file, as `OpenFiles.give_back` does."""
-        self._shared.give_back(key, reader)
-        # The file that is read next can have as many pages.
-        self._shared.release_pages(_MAPPED_BYTES // 2)

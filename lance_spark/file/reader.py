@@ -308,7 +308,7 @@ class FileReader:
     def shared(self) -> FileReader | None:
         """Return another reader of the same local file, for another thread; None if it is closed.
 
-        The readers share the map of the file and the metadata of its columns.
+        The readers share the open file and the metadata of its columns.
         """
         source = self._source.shared() if isinstance(self._source, LocalSource) else None
         if source is None:

@@ -192,8 +192,7 @@ class ScanTask:
         paths : TablePaths
             Opens the table's files.
         open_files : OpenFiles, optional
-            Data files that may be open already. Those of which a part is read are left there; all,
-            if it keeps whole files.
+            Data files that may be open already, and that are left open.
         """
         counted = ScanMetrics() if metrics is None else metrics
         at_once = prefetch and paths.store.reads_at_once > 1
@@ -239,13 +238,11 @@ class ScanTask:
             return read
 
         def alone(source: Whole, rows: RowRanges) -> Part:
-            is_part = rows.num_rows < source.fragment.physical_rows
-            is_kept = open_files is not None and (is_part or open_files.keeps_whole)
             return lambda admit, metrics: small.read_alone(
                 source,
                 rows,
                 prefetch=prefetch,
-                open_files=open_files if is_kept else None,
+                open_files=open_files,
                 metrics=metrics,
                 admit=admit if at_once else None,
             )

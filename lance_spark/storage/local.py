@@ -1,4 +1,7 @@
-"""Files on local disks: read through memory maps, written with fsync.
+"""Files on local disks: read by their descriptors, written with fsync.
+
+Files are not mapped into memory. A file that loses bytes, or a disk that fails, would end the
+process by a signal, and a change of the file would change arrays that the reader has returned.
 
 Crash safety rests on two calls: fsync of a file makes its bytes durable, fsync of its folder makes
 its name durable.
@@ -7,34 +10,37 @@ its name durable.
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import stat
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
+from threading import Lock
 from typing import BinaryIO
 
 import numpy as np
+import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
 from lance_spark.storage.errors import translated
 from lance_spark.storage.source import ByteRange, Bytes, ReadCounts, outside
 
-#: Bytes read of a map before the process releases their pages. Where memory is limited, the pages
-#: count as memory of the process.
-_RESIDENT_BYTES = 128 * 1024 * 1024
-#: Files of at most this size are read into memory: a memory map takes longer to create and release.
+#: Reading this many unneeded bytes costs less than another call.
+_MAX_GAP = 8 * 1024
+#: Most bytes of a part of a file that shares its memory with others.
+_SHARED_BYTES = 64 * 1024
+_EMPTY: Bytes = np.frombuffer(b"", np.uint8)
+#: Files of at most this size are read into memory when they are opened.
 _SMALL_BYTES = 64 * 1024
 #: Without this flag, Windows translates line ends.
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
 class LocalSource:
-    """A local file as a memory map, or in memory if it is small.
+    """A local file that is read by its descriptor, or in memory if it is small.
 
-    `read` returns read-only views, which stay valid after `close`.
+    `read` returns read-only arrays of their own, which no later change of the file changes.
 
     Parameters
     ----------
@@ -42,12 +48,6 @@ class LocalSource:
         Absolute path.
     size : int, optional
         Length that the file must have, in bytes.
-
-    Attributes
-    ----------
-    resident_bytes, most_resident_bytes : int
-        Bytes of the map that were read since their pages were released, and after how many that
-        happens.
 
     Raises
     ------
@@ -59,69 +59,146 @@ class LocalSource:
     def __init__(self, path: str, size: int | None = None) -> None:
         self.name = path
         self.counts = ReadCounts()
-        self._map: mmap.mmap | None = None
+        self._file: _Descriptor | None = None
+        self._data: Bytes | None = None
         with translated(path):
-            # A descriptor, as a file object costs more: small fragments are opened by the thousand.
-            descriptor = _open_at_once(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | _BINARY)
-            try:
-                self.size = _file_size(descriptor)
-                check_size(path, self.size, size)
-                content: mmap.mmap | bytes
-                if self.size > _SMALL_BYTES:
-                    content = mmap.mmap(descriptor, self.size, access=mmap.ACCESS_READ)
-                    self._map = content
-                else:
-                    content = _read_all(descriptor, self.size)
-            finally:
-                os.close(descriptor)
-        # The file can have lost bytes after its size was read.
-        check_size(path, len(content), self.size)
-        self._data: Bytes = np.frombuffer(content, dtype=np.uint8)
-        self.resident_bytes, self.most_resident_bytes = 0, _RESIDENT_BYTES
+            file = _Descriptor(path)
+            self.size = _file_size(file.number)
+            check_size(path, self.size, size)
+            if self.size > _SMALL_BYTES:
+                self._file = file
+            else:
+                content = _read_all(file.number, self.size)
+                # The file can have lost bytes after its size was read.
+                check_size(path, len(content), self.size)
+                self._data = np.frombuffer(content, dtype=np.uint8)
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
-        """Return views of the ranges."""
-        data, size = self._data, self.size
-        views = []
+        """Return the ranges."""
+        size, file, data = self.size, self._file, self._data
         total = 0
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > size:
                 raise outside(self.name, size, offset, length)
-            views.append(data[offset : offset + length])
             total += length
-        self.counts.add(len(views), total)
-        # A page that is read again is mapped once.
-        self.resident_bytes = min(self.resident_bytes + total, size)
-        if self.resident_bytes > self.most_resident_bytes:
-            self.release_pages()
-            self.resident_bytes = total
-        return views
-
-    def release_pages(self) -> None:
-        """Release the pages that were read. Views stay valid: the system reads them again."""
-        advice = getattr(mmap, "MADV_DONTNEED", None)
-        if self._map is not None and advice is not None:
-            self._map.madvise(advice)
-            self.resident_bytes = 0
+        if data is not None:
+            arrays = [data[offset : offset + length] for offset, length in ranges]
+        elif file is None or not total:
+            arrays = [_EMPTY] * len(ranges)
+        else:
+            with translated(self.name):
+                parts = file.read(ranges)
+            if parts is None:
+                raise CorruptFileError(
+                    f"{self.name}: the file lost bytes while it was read: it had {size} bytes; "
+                    "restore it"
+                )
+            arrays = parts
+        self.counts.add(len(ranges), total)
+        return arrays
 
     def shared(self) -> LocalSource | None:
-        """Return another source of the same map, with its own counts; None if it is closed.
+        """Return another source of the same open file, with its own counts; None if it is closed.
 
         Another thread may close this source meanwhile.
         """
-        data, size = self._data, self.size
-        if len(data) != size or not size:
+        file, data, size = self._file, self._data, self.size
+        if not size or (file is None and data is None):
             return None
         source = copy(self)
         source.counts = ReadCounts(total=self.counts.total)
-        source._data, source.size = data, size
+        source._file, source._data, source.size = file, data, size
         return source
 
     def close(self) -> None:
-        """Release the map; the system removes it with the last view."""
-        self._data = np.empty(0, dtype=np.uint8)
-        self._map = None
-        self.size = 0
+        """Release the file; the last source that shares it closes it."""
+        self._data, self._file, self.size = None, None, 0
+
+
+class _Descriptor:
+    """An open file, which is closed with the last reference to it."""
+
+    def __init__(self, path: str) -> None:
+        # A descriptor, as a file object costs more: small fragments are opened by the thousand.
+        self.number = _open_at_once(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | _BINARY)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):
+            os.close(self.number)
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
+        """Return the bytes of ranges; None if the file ends before.
+
+        Raises OSError.
+        """
+        if len(ranges) == 1:
+            ((start, length),) = ranges
+            return self._parts([start], [length])
+        bounds = np.array(ranges, np.int64)
+        starts, lengths = bounds[:, 0], bounds[:, 1]
+        order = np.argsort(starts, kind="stable")
+        begins, reached = starts[order], np.maximum.accumulate((starts + lengths)[order])
+        is_first = np.append(True, begins[1:] > reached[:-1] + _MAX_GAP)
+        part_starts = begins[is_first]
+        part_stops = reached[np.append(is_first[1:], True)]
+        parts = self._parts(part_starts.tolist(), (part_stops - part_starts).tolist())
+        if parts is None:
+            return None
+        part_of = np.empty(len(ranges), np.int64)
+        part_of[order] = np.cumsum(is_first) - 1
+        places = (starts - part_starts[part_of]).tolist()
+        return [
+            parts[part][place : place + length]
+            for part, place, length in zip(part_of.tolist(), places, lengths.tolist(), strict=True)
+        ]
+
+    def _parts(self, starts: Sequence[int], lengths: Sequence[int]) -> list[Bytes] | None:
+        """Return the bytes of parts of the file. Short parts share their memory."""
+        number = self.number
+        shared = pa.allocate_buffer(sum(length for length in lengths if length <= _SHARED_BYTES))
+        short, target = _array(shared), memoryview(shared)
+        position = 0
+        parts = []
+        for start, length in zip(starts, lengths, strict=True):
+            if length <= _SHARED_BYTES:
+                stop = position + length
+                view, part = target[position:stop], short[position:stop]
+                position = stop
+            else:
+                buffer = pa.allocate_buffer(length)
+                view, part = memoryview(buffer), _array(buffer)
+            done = _read_into(number, view, start)
+            while done < length:
+                count = _read_into(number, view[done:], start + done)
+                if not count:
+                    return None
+                done += count
+            parts.append(part)
+        return parts
+
+
+def _array(buffer: pa.Buffer) -> Bytes:
+    """Return a read-only array of the bytes of a buffer."""
+    array = np.frombuffer(buffer, np.uint8)
+    array.flags.writeable = False
+    return array
+
+
+if hasattr(os, "preadv"):
+
+    def _read_into(descriptor: int, target: memoryview, offset: int) -> int:
+        return os.preadv(descriptor, (target,), offset)
+
+else:
+    # Windows reads at the position of the descriptor, which threads share.
+    _POSITION = Lock()
+
+    def _read_into(descriptor: int, target: memoryview, offset: int) -> int:
+        with _POSITION:
+            os.lseek(descriptor, offset, os.SEEK_SET)
+            data = os.read(descriptor, len(target))
+        target[: len(data)] = data
+        return len(data)
 
 
 def open_file(path: str) -> BinaryIO:

@@ -22,7 +22,7 @@ from lance_spark.storage.io_counts import IoCounts
 T = TypeVar("T")
 
 #: Bytes for decoders: a one-dimensional, C-contiguous uint8 array, read-only, often a view of a
-#: memory map.
+#: longer one.
 Bytes = npt.NDArray[np.uint8]
 
 _ALIGNMENT = 64

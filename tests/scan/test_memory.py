@@ -1,7 +1,8 @@
-"""Memory of a scan: pages of a mapped file are released, and batches have a size limit."""
+"""Memory of a scan: a file may be longer than the memory, and batches have a size limit."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -13,47 +14,31 @@ import pytest
 
 import lance_spark
 from lance_spark.scan.fragment.reader import FragmentReader
-from lance_spark.storage import local
-from lance_spark.storage.local import LocalSource
-from lance_spark.storage.source import ByteRange
 
 MIB = 1024 * 1024
 
 
-def file_pages() -> int:
-    """Return how many bytes of mapped files count as the process's own, on a disk (RssFile) or
-    in memory (RssShmem).
-    """
-    lines = Path("/proc/self/status").read_text().splitlines()
-    pages = [line.split()[1] for line in lines if line.startswith(("RssFile", "RssShmem"))]
-    assert len(pages) == 2, lines
-    return sum(map(int, pages)) * 1024
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_pages_of_mapped_files_are_released(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "f"
-    content = np.random.default_rng(1).integers(0, 255, 64 * MIB, np.uint8)
-    path.write_bytes(content.tobytes())
-
-    def most(limit: int) -> int:
-        monkeypatch.setattr(local, "_RESIDENT_BYTES", limit)
-        source = LocalSource(str(path))
-        before, result = file_pages(), 0
-        (kept,) = source.read([ByteRange(77, 1000)])
-        for at in range(0, len(content), MIB):
-            (data,) = source.read([ByteRange(at, MIB)])
-            assert np.array_equal(data, content[at : at + MIB])
-            result = max(result, file_pages() - before)
-        assert np.array_equal(kept, content[77:1077])
-        source.close()
-        assert np.array_equal(kept, content[77:1077])
-        return result
-
-    assert most(1 << 40) > 60 * MIB
-    assert most(8 * MIB) < 16 * MIB
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory")
+def test_a_file_longer_than_the_address_space_is_read(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(1).integers(0, 1 << 60, 8 * MIB)
+    table = pa.table({str(column): numbers for column in range(4)})
+    lance.write_dataset(table, tmp_path / "t", max_rows_per_file=1 << 30)
+    (file,) = (tmp_path / "t" / "data").iterdir()
+    # What the process has already, and half of the file.
+    script = f"""
+import resource
+import lance_spark
+dataset = lance_spark.open_dataset({str(tmp_path / "t")!r})
+dataset.head(1)
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + {file.stat().st_size // 2}
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+print(sum(batch.num_rows for batch in dataset.to_batches(columns=["3"])))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True
+    )
+    assert (result.stdout.strip(), result.returncode) == (str(8 * MIB), 0), result.stderr
 
 
 def test_batches_have_a_size_limit(tmp_path: Path) -> None:

@@ -4,15 +4,18 @@ import errno
 import os
 from pathlib import Path
 
+import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import StorageError
+from lance_spark.errors import CorruptFileError, StorageError
 from lance_spark.storage import local
 from lance_spark.storage.commit import handlers as commit
 from lance_spark.storage.commit.handlers import rename_without_replace
 from lance_spark.storage.errors import is_refusal
+from lance_spark.storage.local import LocalSource
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
 from tests.support.stores.store_suite import StoreSuite
@@ -24,7 +27,7 @@ def store(tmp_path: Path) -> ObjectStore:
 
 
 class TestLocal(StoreSuite):
-    def test_views_share_the_map(self, store: ObjectStore) -> None:
+    def test_views_share_the_bytes_of_a_small_file(self, store: ObjectStore) -> None:
         store.write_bytes("f", bytes(range(200)))
         first, second = store.open("f").read([ByteRange(0, 100), ByteRange(50, 50)])
         assert first[50:].__array_interface__["data"] == second.__array_interface__["data"]
@@ -171,3 +174,41 @@ def test_pipes_and_devices_are_not_waited_for(store: ObjectStore, file_type: str
     for read in (store.open, store.read_bytes, lambda name: store.read_bytes(name, 10)):
         with pytest.raises(StorageError, match="a pipe or device, not a file"):
             read("x")
+
+
+def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    numbers = np.random.default_rng(1).integers(0, 1 << 60, 300_000)
+    lance.write_dataset(pa.table({"a": numbers, "b": numbers}), path)
+    (file,) = (path / "data").iterdir()
+    dataset = lance_spark.open_dataset(path)
+    batches = dataset.to_batches(columns=["b"], batch_size=1000)
+    first = next(batches)
+    taken = dataset.take([7])
+    os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(CorruptFileError, match=r"lost bytes while it was read.*restore it"):
+        dataset.take([299_999])
+    # Rows that were read before belong to the caller.
+    file.write_bytes(bytes(file.stat().st_size))
+    assert first.column("b").to_numpy().tolist() == numbers[:1000].tolist()
+    assert taken["b"].to_pylist() == [numbers[7]]
+
+
+def test_ranges_in_any_order(tmp_path: Path) -> None:
+    content = np.random.default_rng(2).integers(0, 256, 300_000, np.uint8)
+    (tmp_path / "f").write_bytes(content.tobytes())
+    source = LocalSource(str(tmp_path / "f"))
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        starts = rng.integers(0, 290_000, int(rng.integers(1, 20)))
+        lengths = rng.choice([0, 1, 64, 5_000, 90_000], len(starts))
+        ranges = [
+            ByteRange(int(start), int(min(length, 300_000 - start)))
+            for start, length in zip(starts, lengths, strict=True)
+        ]
+        for (start, length), data in zip(ranges, source.read(ranges), strict=True):
+            assert np.array_equal(data, content[start : start + length])
+            assert not data.flags.writeable
+    for bad in (ByteRange(299_999, 2), ByteRange(-1, 1), ByteRange(0, -1)):
+        with pytest.raises(CorruptFileError, match="lie outside"):
+            source.read([ByteRange(0, 1), bad])

@@ -8,6 +8,7 @@ pages of their files that have been read are released.
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from dataclasses import dataclass
@@ -19,14 +20,14 @@ import pyarrow as pa
 
 from lance_spark.mutations.indexes.segment_files import local_folder
 from lance_spark.scan.vectors.assignment import Numbers
-from lance_spark.storage.local import LocalSource
-from lance_spark.storage.source import ByteRange
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Bytes of a run. The memory has it three times, while it is sorted.
 _RUN_BYTES = 32 * 1024 * 1024
 #: Bytes of all runs that are read before pages of their files are released.
 _READ_BYTES = 32 * 1024 * 1024
+#: Releases the pages of a map, where the system has that.
+_DONT_NEED = getattr(mmap, "MADV_DONTNEED", None)
 _ID = "_rowid"
 
 
@@ -67,7 +68,7 @@ class CodeRuns:
         self._size = 0
         self._runs: list[tuple[pa.RecordBatch, npt.NDArray[np.int64]]] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._files: list[LocalSource] = []
+        self._maps: list[mmap.mmap] = []
         self._num_read = 0
 
     def __enter__(self) -> CodeRuns:
@@ -80,8 +81,8 @@ class CodeRuns:
         traceback: TracebackType | None,
     ) -> None:
         self._runs.clear()
-        for file in self._files:
-            file.close()
+        # The system removes a map with the last array of its bytes.
+        self._maps.clear()
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -109,8 +110,9 @@ class CodeRuns:
                 pieces.append((rows.column(0).to_numpy(), codes))
         if self._num_read > _READ_BYTES:
             # The pieces stay valid.
-            for file in self._files:
-                file.release_pages()
+            for file in self._maps:
+                if _DONT_NEED is not None:
+                    file.madvise(_DONT_NEED)
             self._num_read = 0
         return pieces
 
@@ -136,7 +138,8 @@ class CodeRuns:
         with pa.OSFile(path, "wb") as output, pa.ipc.new_file(output, rows.schema) as writer:
             writer.write_batch(rows)
         del rows
-        file = LocalSource(path)
-        self._files.append(file)
-        (content,) = file.read([ByteRange(0, file.size)])
+        # Nobody else writes to the file, so it can be mapped.
+        with open(path, "rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._maps.append(content)
         self._runs.append((pa.ipc.open_file(pa.py_buffer(content)).get_batch(0), bounds))

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.file.open_files import WholeFiles
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blob_sizes import cut_by_bytes
@@ -52,14 +51,11 @@ class VectorScanTask(SearchTask):
         Only rows that meet these are searched.
     passing : RowSet or None
         The rows of the covered fragments that meet the prefilter, if it has been evaluated.
-    keeps_files : bool
-        Whether files whose vectors are all measured stay open and mapped for the next search.
     """
 
     search: VectorSearch
     prefilter: tuple[Condition, ...] = ()
     passing: RowSet | None = None
-    keeps_files: bool = False
 
     @property
     def most_rows(self) -> int:
@@ -231,10 +227,7 @@ class VectorScanTask(SearchTask):
             slices = [piece for piece in self.slices if piece.fragment.id in fragment_ids]
             slices += self._slices(RowSet(overlaid).words())
             task = self._scan(schema.fields, slices, self.prefilter, _BATCH_ROWS)
-            files = table.open_files
-            if files is not None and self.keeps_files:
-                files = WholeFiles(files)
-            batches = task._batches(table.paths, files, metrics)
+            batches = task._batches(table.paths, table.open_files, metrics)
         for batch in batches:
             places = batch.column(1).to_numpy()
             ids = batch.column(2).to_numpy() if self.search.stable_row_ids else places

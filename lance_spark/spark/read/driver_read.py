@@ -111,10 +111,6 @@ def read_on_driver(
         is_bounded = is_bounded or _load_blobs(partitions)
         if not is_bounded and _leaves_many_rows(partitions, read_rows):
             return None
-        if partitions[0].search_cost is not None:
-            from lance_spark.spark.read.nearest_search import keeping_files
-
-            partitions = keeping_files(partitions)
         return _read(plan.request, partitions, schema, read_rows)
     except (_TooLargeError, LanceError, OSError, MemoryError, pa.ArrowException):
         return None

@@ -26,7 +26,6 @@ Otherwise the answer is exact.
 from __future__ import annotations
 
 import logging
-from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -206,15 +205,6 @@ def is_nearest_for_driver(plan: Plan, partitions: Sequence[LancePartition]) -> b
     tasks = [part.task for part in partitions if isinstance(part.task, VectorScanTask)]
     cost = sum(part.search_cost or 0 for part in partitions)
     return cost <= budget and sum(task.most_rows for task in tasks) <= _DRIVER_ROWS
-
-
-def keeping_files(partitions: Sequence[LancePartition]) -> list[LancePartition]:
-    """Return partitions whose vectors stay mapped in this process, for the next search."""
-    kept = [copy(partition) for partition in partitions]
-    for partition in kept:
-        if isinstance(task := partition.task, VectorScanTask):
-            partition.task = replace(task, keeps_files=True)
-    return kept
 
 
 def _has_processors(tasks: int | None) -> bool:

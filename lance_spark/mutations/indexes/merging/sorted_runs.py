@@ -19,7 +19,6 @@ from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.indexes.checks.rows import flags, ordered
 from lance_spark.scan.indexes.order import order_of
-from lance_spark.storage.local import LocalSource
 
 #: Bytes of all windows together.
 _WINDOW_BYTES = 32 * 1024 * 1024
@@ -77,9 +76,6 @@ class SortedRun:
             stop = min(self._position + count, self.file.num_rows)
             columns = self.file.read(self.fields, range(self._position, stop))
             self._check_order(columns[0])
-            if isinstance(self.file.source, LocalSource):
-                # The mapped pages of many files together would be large.
-                self.file.source.release_pages()
             names = [field.name for field in self.fields]
             window = pa.RecordBatch.from_arrays(columns, names)
             self._row_bytes = max(window.nbytes // window.num_rows, 1)
