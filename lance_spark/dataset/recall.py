@@ -162,13 +162,18 @@ class RecallMethods(FragmentMethods):
         0.97
         """
         plan = plan_recall(self, name, sample, k, seed)
-        query = {"column": plan.column, "q": plan.vectors, "k": k + 1, "metric": plan.metric.value}
+        query = {
+            "column": plan.column,
+            "q": plan.vectors,
+            "k": plan.k + 1,
+            "metric": plan.metric.value,
+        }
 
         def rows(**others: Any) -> pa.Table:
             return self.to_table([plan.names[0]], nearest={**query, **others}, with_row_id=True)
 
         if not len(plan.ids):
-            return IndexRecall(name, k, 0, float("nan"), float("nan"))
+            return IndexRecall(name, plan.k, 0, float("nan"), float("nan"))
         return plan.compare(rows(**options), rows(use_index=False))
 
 
@@ -221,7 +226,10 @@ def plan_recall(dataset: FragmentMethods, name: str, sample: int, k: int, seed: 
             else "it covers no rows, or cannot be read; run optimize_indices or check_index"
         )
         raise InvalidInputError(f"{table.store.display}: index {name!r} is not searched: {reason}")
-    positions = _positions(dataset.count_rows(), sample, seed)
+    count = dataset.count_rows()
+    # Memory follows the rows that exist, not the numbers that are asked for.
+    k = min(k, max(count - 1, 1))
+    positions = _positions(count, sample, seed)
     rows = dataset.take(positions.tolist(), [ROW_ID.name, column])
     vectors = ColumnVectors.of(_column(rows, names), dtype)
     ids = rows.column(ROW_ID.name).to_numpy()

@@ -75,8 +75,10 @@ class _KeptWriter:
     index_id: bytes
 
 
-#: Writers of this process, by table, shard and stream.
+#: Writers of this process, by table, shard and stream; those that were used last are at the end.
 _WRITERS: dict[tuple[str, uuid.UUID, str], _KeptWriter] = {}
+#: Most writers that are kept. Streams end without a word, so the oldest are closed.
+_MOST_WRITERS = 256
 
 
 class StreamMode(enum.Enum):
@@ -340,6 +342,9 @@ class _ShardOfStream:
             writer.append(self.part.rows, properties)
         if not writer.has_failed:
             _WRITERS[key] = _KeptWriter(writer, number, index_id)
+            if len(_WRITERS) > _MOST_WRITERS:
+                # Its rows stay in the log, where readers and the next writer find them.
+                _WRITERS.pop(next(iter(_WRITERS))).writer.close(flush=False)
         return is_new
 
     def _writer(self) -> ShardWriter:

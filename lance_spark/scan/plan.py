@@ -11,8 +11,10 @@ import gc
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from threading import Lock
 from typing import NamedTuple
 
+from lance_spark._forks import after_fork
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
@@ -75,19 +77,52 @@ class ScanPlan(NamedTuple):
     indexes: tuple[UsedIndex, ...]
 
 
+class _Pause:
+    """Counts the threads for which the collector is paused."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._threads = 0
+        self._was_enabled = False
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._threads:
+                self._was_enabled = gc.isenabled()
+                gc.disable()
+            self._threads += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._threads -= 1
+            if not self._threads and self._was_enabled:
+                gc.enable()
+
+
+_PAUSE = _Pause()
+
+
+@after_fork
+def _continue_collection() -> None:
+    # The threads that planned are not in the child.
+    global _PAUSE  # noqa: PLW0603
+    if _PAUSE._threads and _PAUSE._was_enabled:
+        gc.enable()
+    _PAUSE = _Pause()
+
+
 @contextmanager
 def collection_paused() -> Iterator[None]:
     """Pause the cyclic garbage collector.
 
-    Its search through the objects of a large plan takes longer than the planning.
+    Its search through the objects of a large plan takes longer than the planning. Threads may plan
+    at the same time: the last one switches the collector on again.
     """
-    was_enabled = gc.isenabled()
-    gc.disable()
+    _PAUSE.begin()
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        _PAUSE.end()
 
 
 def select_fragments(

@@ -64,9 +64,13 @@ def test_a_stored_put_does_not_fail_with_its_flush(
     others = claim_before_flush(dataset, monkeypatch)
     writer.put(rows(2))
     assert writer.has_failed
+    errors = []
     for _ in range(2):
-        with pytest.raises(CommitConflictError, match="fenced"):
+        with pytest.raises(CommitConflictError, match="fenced") as caught:
             writer.put(rows(3))
+        errors.append(caught.value)
+    # A stored exception would keep the rows of each call.
+    assert errors[0] is not errors[1]
     with pytest.raises(CommitConflictError, match="fenced"):
         writer.flush()
     (other,) = others

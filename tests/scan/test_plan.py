@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import lance
@@ -15,7 +16,7 @@ import lance_spark
 from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidInputError
-from lance_spark.scan.plan import default_target_rows, pack
+from lance_spark.scan.plan import collection_paused, default_target_rows, pack
 from lance_spark.table.fragments.fragment import Fragment
 
 ROWS = 20_000
@@ -152,3 +153,14 @@ def test_filters_on_some_and_no_fragments(dataset: Dataset) -> None:
 def test_unknown_fragment_ids_are_refused(dataset: Dataset) -> None:
     with pytest.raises(InvalidInputError, match="no fragment 10"):
         dataset.plan(fragment_ids=[3, 10])
+
+
+def test_threads_that_plan_at_once_leave_the_collector_on() -> None:
+    first, second = collection_paused(), collection_paused()
+    first.__enter__()
+    second.__enter__()
+    assert not gc.isenabled()
+    first.__exit__(None, None, None)
+    assert not gc.isenabled()
+    second.__exit__(None, None, None)
+    assert gc.isenabled()

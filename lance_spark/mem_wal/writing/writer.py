@@ -27,7 +27,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -73,6 +73,29 @@ _COUNTS = (
 _Shape: TypeAlias = Callable[[Schema, pa.Table], pa.Table]
 
 
+class _Failure(NamedTuple):
+    """Why a writer is of no use any more.
+
+    The exception itself is not kept: its traceback holds the rows of the call, and grows with each
+    time that it is raised.
+
+    Attributes
+    ----------
+    text : str
+    retryable : bool or None
+        As of `CommitConflictError`; None for other errors.
+    """
+
+    text: str
+    retryable: bool | None
+
+    @classmethod
+    def of(cls, error: BaseException) -> _Failure:
+        """Return the failure that an error is."""
+        is_conflict = isinstance(error, CommitConflictError)
+        return cls(str(error), getattr(error, "retryable", None) if is_conflict else None)
+
+
 class ShardWriter:
     """Puts and deletes rows of one shard of a table. Made by `Dataset.mem_wal_writer`.
 
@@ -102,7 +125,7 @@ class ShardWriter:
         self._options = options
         self._spec = spec
         self._lock = threading.RLock()
-        self._failure: BaseException | None = None
+        self._failure: _Failure | None = None
         self._closed = False
         #: Rows that are not in the log yet.
         self._pending: list[pa.Table] = []
@@ -327,7 +350,7 @@ class ShardWriter:
             with naming(self._table.store.display):
                 yield
         except BaseException as error:
-            self._failure = error
+            self._failure = _Failure.of(error)
             raise
 
     def _check_usable(self) -> None:
@@ -337,12 +360,13 @@ class ShardWriter:
                 "a new writer"
             )
         if self._failure is not None:
-            if isinstance(self._failure, CommitConflictError):
-                raise self._failure
+            text, retryable = self._failure
+            if retryable is not None:
+                raise CommitConflictError(text, retryable=retryable)
             raise InvalidInputError(
                 f"{self._table.store.display}: the writer of shard {self._shard} failed "
-                f"({self._failure}); open a new writer, which finds the stored rows"
-            ) from self._failure
+                f"({text}); open a new writer, which finds the stored rows"
+            )
 
     def _is_buffer_full(self) -> bool:
         size: int = sum(rows.nbytes for rows in self._pending)
@@ -394,7 +418,7 @@ class ShardWriter:
                 raise
             # The rows are stored. The caller must not take them for lost and put them again: the
             # next call raises the error.
-            self._failure = error
+            self._failure = _Failure.of(error)
 
     def _make_room(self, rows: pa.Table) -> None:
         """Flush before an entry that makes the MemTable larger than the options say.

@@ -157,7 +157,7 @@ class JoinMethods(TableBase):
             joined = self.nearestJoin(
                 queries,
                 (_QUERY, plan.column),
-                k + 1,
+                plan.k + 1,
                 columns=columns,
                 metric=plan.metric.value,
                 with_row_id=True,

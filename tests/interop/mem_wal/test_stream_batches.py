@@ -339,6 +339,24 @@ def _unsharded(root: Path, **options: int) -> None:
     dataset.initialize_mem_wal(unsharded=True, **options)
 
 
+def test_writers_of_ended_streams_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_batches, "_MOST_WRITERS", 2)
+    kept = []
+    for number in range(3):
+        root = tmp_path / str(number)
+        _unsharded(root)
+        write(root, 0, [number], mode=StreamMode.LOG)
+        kept.append(list(stream_batches._WRITERS.values())[-1].writer)
+    assert len(stream_batches._WRITERS) == 2
+    with pytest.raises(InvalidInputError, match="is closed"):
+        kept[0].put(some_rows([7], "s"))
+    assert _names(tmp_path / "0") == {0: "s0.0", 100: "base100"}
+    write(tmp_path / "0", 1, [1], mode=StreamMode.LOG)
+    assert read(tmp_path / "0") == {0: "s0.0", 1: "s1.1", 100: "base100"}
+
+
 def _names(root: Path) -> dict[int, str]:
     """Return names by key, of SSTables and logs."""
     return by_key(lance_spark.open_dataset(str(root)).fresh().to_table(["id", "name"]))

@@ -96,3 +96,11 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         dataset.index_recall("id_idx")
     with pytest.raises(InvalidInputError, match="sample"):
         dataset.index_recall("id_idx", 0)
+
+
+def test_numbers_beyond_the_table(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(1).normal(size=(300, 8)).astype(np.float32)
+    dataset = written(tmp_path / "t", vectors)
+    dataset = dataset.create_index("vector", "IVF_FLAT", metric="l2", num_partitions=1)
+    result = dataset.index_recall("vector_idx", 10**9, 10**9)
+    assert (result.k, result.num_queries, result.recall) == (299, 300, 1)
