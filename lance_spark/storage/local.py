@@ -153,10 +153,15 @@ class _Descriptor:
         ]
 
     def _parts(self, starts: Sequence[int], lengths: Sequence[int]) -> list[Bytes] | None:
-        """Return the bytes of parts of the file. Short parts share their memory."""
+        """Return the bytes of parts of the file. Short parts share their memory.
+
+        The memory of short parts is numpy's: caches keep some, for longer than a memory pool that
+        the caller has set for Arrow may live.
+        """
         number = self.number
-        shared = pa.allocate_buffer(sum(length for length in lengths if length <= _SHARED_BYTES))
-        short, target = _array(shared), memoryview(shared)
+        short = np.empty(sum(length for length in lengths if length <= _SHARED_BYTES), np.uint8)
+        target = short.data
+        short.flags.writeable = False
         position = 0
         parts = []
         for start, length in zip(starts, lengths, strict=True):
@@ -166,7 +171,8 @@ class _Descriptor:
                 position = stop
             else:
                 buffer = pa.allocate_buffer(length)
-                view, part = memoryview(buffer), _array(buffer)
+                view, part = memoryview(buffer), np.frombuffer(buffer, np.uint8)
+                part.flags.writeable = False
             done = _read_into(number, view, start)
             while done < length:
                 count = _read_into(number, view[done:], start + done)
@@ -175,13 +181,6 @@ class _Descriptor:
                 done += count
             parts.append(part)
         return parts
-
-
-def _array(buffer: pa.Buffer) -> Bytes:
-    """Return a read-only array of the bytes of a buffer."""
-    array = np.frombuffer(buffer, np.uint8)
-    array.flags.writeable = False
-    return array
 
 
 if hasattr(os, "preadv"):
