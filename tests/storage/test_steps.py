@@ -24,7 +24,9 @@ DOCS = Path(__file__).parents[2] / "docs" / "reference" / "requests.md"
 #: Seconds that each request takes at least. Requests of one step begin within it.
 DELAY = 0.1
 FRAGMENTS = 6
-ROWS = 20_000
+#: Rows of a fragment. Small fragments are decoded together; each is longer than its end that is
+#: read when it is opened.
+SIZES = ROWS, SMALL_ROWS = 20_000, 5_000
 _ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<steps>\d+) \| (?P<again>\d+) \| (?P<more>\d+) \|")
 
 
@@ -40,7 +42,13 @@ def budget() -> dict[str, tuple[int, int, int]]:
     }
 
 
+#: The reads of the table with small fragments, and those of the other one.
+SMALL: dict[str, Callable[[Any], object]] = {
+    "scan all columns of small fragments": lambda d: d.to_table(),
+    "scan small fragments by a filter": lambda d: d.to_table(["s"], filter="r = 7"),
+}
 READS: dict[str, Callable[[Any], object]] = {
+    **SMALL,
     "scan all columns": lambda d: d.to_table(),
     "scan by a filter": lambda d: d.to_table(["s"], filter="r = 7"),
     "take rows of all fragments": lambda d: d.take([*range(5, FRAGMENTS * ROWS - 60, ROWS)]),
@@ -50,25 +58,32 @@ READS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.fixture(scope="module")
-def table(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("steps") / "t"
-    count = FRAGMENTS * ROWS
+def tables(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """The URIs of two tables, by the rows of a fragment."""
+    return {rows: uploaded(aws, tmp_path_factory.mktemp("steps"), rows) for rows in SIZES}
+
+
+def uploaded(aws: Aws, folder: Path, rows: int) -> str:
+    """Write a table by pylance, and upload it; return its URI."""
+    path = folder / f"rows{rows}"
+    count = FRAGMENTS * rows
     rng = np.random.default_rng(0)
-    rows = {
+    data = {
         "x": np.arange(count),
         "r": rng.integers(0, 1000, count),
         "s": [f"a row with the number {n * 7919 % 1000003:09d}" for n in range(count)],
         "g": [f"g{n}" for n in rng.integers(0, 100, count)],
     }
-    dataset = lance.write_dataset(pa.table(rows), str(path), max_rows_per_file=ROWS)
-    dataset.create_scalar_index("x", "BTREE")
-    dataset.create_scalar_index("g", "BITMAP")
+    dataset = lance.write_dataset(pa.table(data), str(path), max_rows_per_file=rows)
+    if rows == ROWS:
+        dataset.create_scalar_index("x", "BTREE")
+        dataset.create_scalar_index("g", "BITMAP")
     dataset.delete("x % 5000 = 3")
     for file in path.rglob("*"):
         if file.is_file():
-            key = f"steps/{file.relative_to(path).as_posix()}"
+            key = f"steps/{file.relative_to(folder).as_posix()}"
             aws.s3.put_object(Bucket=BUCKET, Key=key, Body=file.read_bytes())
-    return f"s3://{BUCKET}/steps"
+    return f"s3://{BUCKET}/steps/{path.name}"
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +102,10 @@ def steps(spans: list[tuple[float, float]]) -> int:
 
 
 @pytest.mark.parametrize("name", READS)
-def test_reads(aws: Aws, table: str, slow: FaultProxy, name: str) -> None:
+def test_reads(aws: Aws, tables: dict[int, str], slow: FaultProxy, name: str) -> None:
     ours = {**aws.ours, "endpoint_url": slow.endpoint}
     theirs = {**aws.theirs, "aws_endpoint": slow.endpoint}
+    table = tables[SMALL_ROWS if name in SMALL else ROWS]
     most, most_again, more = budget()[name]
     # On a busy machine, requests of one step can arrive late.
     for _ in range(3):
