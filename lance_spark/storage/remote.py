@@ -17,7 +17,7 @@ from lance_spark.storage.errors import translated
 from lance_spark.storage.kept_ranges import KEPT
 from lance_spark.storage.memory import memory_share
 from lance_spark.storage.objects import objects_of
-from lance_spark.storage.options.fsspec_options import family_of
+from lance_spark.storage.options.fsspec_options import IO_THREADS, READ_AHEAD_BYTES, family_of
 from lance_spark.storage.retry import Retries, protocols
 from lance_spark.storage.scheduler import Group, Request, Scheduler, stop_all
 from lance_spark.storage.source import ByteRange, Bytes, ReadCounts, outside
@@ -29,8 +29,7 @@ MAX_READ = 64 * 1024 * 1024
 #: Bytes of a part. A longer read is split into parallel requests: one connection is slower than
 #: the store.
 PART = 2 * 1024 * 1024
-#: Storage option: number of parallel reads.
-IO_THREADS = "io_threads"
+#: Reads at the same time, by default.
 DEFAULT_IO_THREADS = 64
 #: The same of a file system without an event loop, where each takes a thread.
 _DEFAULT_THREADS = 16
@@ -289,6 +288,26 @@ def parse_io_threads(options: Mapping[str, Any], scheme: str) -> int:
     return count
 
 
+def parse_ahead_bytes(options: Mapping[str, Any]) -> int:
+    """Return the bytes that a scan may hold besides those of the part that its consumer reads.
+
+    Raises InvalidOptionError.
+    """
+    value = options.get(READ_AHEAD_BYTES)
+    if value is None:
+        return default_ahead_bytes()
+    try:
+        count = int(value)
+    except (TypeError, ValueError, OverflowError):
+        count = -1
+    if count < 0:
+        raise InvalidOptionError(
+            f"storage option {READ_AHEAD_BYTES} must be a number of bytes of at least 0, not "
+            f"{value!r}"
+        )
+    return count
+
+
 def file_key(fs: Any, path: str, size: int | None) -> Hashable:
     """Return the key of a file in `KEPT`."""
     return getattr(fs, "_fs_token", id(fs)), path, size
@@ -305,7 +324,7 @@ def arrived(request: Request) -> Any:
 
 @cache
 def default_ahead_bytes() -> int:
-    """Return the bytes that a scan may hold besides those of the part that its consumer reads."""
+    """Return the bytes that a scan reads ahead if no option says how many."""
     return memory_share(_AHEAD_SHARE, _LEAST_AHEAD, _MOST_AHEAD)
 
 

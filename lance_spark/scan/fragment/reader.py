@@ -120,6 +120,7 @@ class SelectiveReader:
             }
         self._costs: Costs | None = None
         self._is_expected = False
+        self._ahead_bytes = min(AHEAD_BYTES, files.paths.store.ahead_bytes)
 
     @property
     def schema(self) -> pa.Schema:
@@ -177,7 +178,9 @@ class SelectiveReader:
             and not self._files.paths.store.is_local
             and not first_read.has_blobs
         ):
-            windows = prefetched(windows, first_read.stored_fields(), self.deleted())
+            windows = prefetched(
+                windows, first_read.stored_fields(), self.deleted(), self._ahead_bytes
+            )
         excluded = parts.num_ranges != candidates.num_ranges
         read = partial(self._live, candidates if excluded else None)
         for window in windows:
@@ -221,7 +224,7 @@ class SelectiveReader:
         first = self._first_read()
         rows = min(num_rows, first.window_rows())
         stored = sum(size or 0.0 for size in first.stored_row_bytes())
-        ahead = min(stored * num_rows, AHEAD_BYTES + stored * rows)
+        ahead = min(stored * num_rows, self._ahead_bytes + stored * rows)
         return int(rows * first.row_bytes() + ahead)
 
     def deleted(self) -> RowNumbers:
