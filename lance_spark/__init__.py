@@ -5,6 +5,7 @@
 - `open_dataset`, `write_dataset`, `Dataset`: tables without Spark (`lance_spark.dataset`)
 - `LanceTable`, `MergeBuilder`, `ChangeResult`: changes of tables by Spark jobs
 - `enable`, `is_enabled`: push-down of columns, filters, limits and aggregates
+- `cache_stats`, `CacheStats`: what this process keeps of tables
 - `BasePath`, `IndexConfig`, `ManifestStore`, `ManifestEntry`, `batch_udf`: arguments of the above
 - `lance_spark.errors`: the errors; `lance_spark.inspect`: reports about tables
 
@@ -21,6 +22,7 @@ from lance_spark._version import __version__
 if TYPE_CHECKING:
     from lance_spark import errors
     from lance_spark.dataset.dataset import Dataset, open_dataset
+    from lance_spark.dataset.facts.cache_stats import cache_stats
     from lance_spark.dataset.write import write_dataset
     from lance_spark.errors import LanceError
     from lance_spark.mutations.columns.batch_udf import batch_udf
@@ -28,10 +30,12 @@ if TYPE_CHECKING:
     from lance_spark.spark.jvm.enable import enable, is_enabled
     from lance_spark.spark.table import ChangeResult, LanceTable, MergeBuilder
     from lance_spark.storage.commit.manifest_store import ManifestEntry, ManifestStore
+    from lance_spark.storage.memory import CacheStats
     from lance_spark.table.paths import BasePath
 
 __all__ = [
     "BasePath",
+    "CacheStats",
     "ChangeResult",
     "Dataset",
     "IndexConfig",
@@ -42,6 +46,7 @@ __all__ = [
     "MergeBuilder",
     "__version__",
     "batch_udf",
+    "cache_stats",
     "enable",
     "errors",
     "is_enabled",
@@ -54,6 +59,7 @@ if not TYPE_CHECKING:
         globals(),
         {
             "BasePath": "lance_spark.table.paths",
+            "CacheStats": "lance_spark.storage.memory",
             "ChangeResult": "lance_spark.spark.table",
             "Dataset": "lance_spark.dataset.dataset",
             "IndexConfig": "lance_spark.mutations.indexes.create",
@@ -63,6 +69,7 @@ if not TYPE_CHECKING:
             "ManifestStore": "lance_spark.storage.commit.manifest_store",
             "MergeBuilder": "lance_spark.spark.table",
             "batch_udf": "lance_spark.mutations.columns.batch_udf",
+            "cache_stats": "lance_spark.dataset.facts.cache_stats",
             "enable": "lance_spark.spark.jvm.enable",
             "errors": "lance_spark.errors",
             "is_enabled": "lance_spark.spark.jvm.enable",

@@ -55,6 +55,7 @@ from lance_spark.table.rows.deletions import (
     bitmap_of,
     check_rows,
     decode_rows,
+    expect_deletions,
     offsets_of,
     read_deletions,
 )
@@ -281,10 +282,11 @@ class _Diff:
             if (old := self._old.get(fragment_id)) is None or not self._is_kept(old)
         ]
         updated: list[tuple[Fragment, Fragment, BitMap]] = []
-        for old in self._old.values():
-            new = self._new.get(old.id)
-            if new is None or new == old or not self._is_kept(old):
-                continue
+        kept = [old for old in self._old.values() if old.id in self._new and self._is_kept(old)]
+        changed = [(old, self._new[old.id]) for old in kept if self._new[old.id] != old]
+        expect_deletions(self._old_paths, (old for old, _ in changed))
+        expect_deletions(self._new_paths, (new for _, new in changed))
+        for old, new in changed:
             if new.physical_rows != old.physical_rows:
                 raise CorruptTableError(
                     f"{new.name} has {new.physical_rows} rows, but {old.physical_rows} in the "

@@ -13,7 +13,6 @@ from lance_spark.encoding.meta import ColumnMeta, PageMeta
 from lance_spark.errors import UnsupportedEncodingError
 from lance_spark.file.reader import PAGE_BYTES, FileReader
 from lance_spark.file.schema.field import Field
-from lance_spark.storage.local import LocalSource
 from lance_spark.storage.source import ByteRange, Bytes, JoinedSource
 
 
@@ -24,17 +23,15 @@ class JoinedReader(FileReader):
     ----------
     readers : sequence of FileReader
         At least one, all `can_read_together`. This reader closes them.
-    at_once : int
-        Number of files read in parallel.
     """
 
-    def __init__(self, readers: Sequence[FileReader], at_once: int = 1) -> None:
+    def __init__(self, readers: Sequence[FileReader]) -> None:
         first = readers[0]
         self._parts = readers
         self._joined = JoinedSource(
             [reader._source for reader in readers],
             [reader._tail.all_bytes for reader in readers],
-            at_once,
+            [reader.ranges for reader in readers],
         )
         rows = sum([reader.num_rows for reader in readers])
         super().__init__(
@@ -92,20 +89,21 @@ def can_join(field: Field, version: tuple[int, int]) -> bool:
 def max_column_bytes(
     reader: FileReader, fields: Sequence[Field], column_of: Mapping[int, int]
 ) -> int:
-    """Return an upper bound of the decoded bytes of some fields of a file."""
+    """Return an upper bound of the decoded bytes of some fields of a file.
+
+    Its pages are in memory, of a local file, or requested.
+    """
     total = 0
     estimable = reader.version in ((2, 1), (2, 2))
     if estimable:
         from lance_spark.encoding.v2_1.decoded_size import max_decoded_bytes as of_page
-    tail = reader._tail
-    is_local = tail.all_bytes is not None or isinstance(reader.source, LocalSource)
 
     def read(byte_range: ByteRange) -> Bytes:
-        (data,) = tail.read([byte_range])
+        (data,) = reader.ranges.read([byte_range])
         return data
 
     for column in reader.column_metas(fields, column_of):
         for page in column.pages:
-            estimate = of_page(page, read if is_local else None) if estimable else None
+            estimate = of_page(page, read) if estimable else None
             total += PAGE_BYTES if estimate is None else estimate
     return total

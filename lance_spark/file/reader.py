@@ -150,6 +150,11 @@ class FileReader:
         """The file itself."""
         return self._source
 
+    @property
+    def ranges(self) -> Ranges:
+        """What pages are read from: the file, its bytes in memory, or prefetched bytes of it."""
+        return self._ranges
+
     @cached_property
     def schema(self) -> Schema:
         """The schema of the file when it was written."""

@@ -125,6 +125,36 @@ class LocalRunner(Runner):
             pool.shutdown(cancel_futures=True)
 
 
+def write_and_delete(
+    store: ObjectStore,
+    write: Callable[[], _T],
+    delete: Callable[[], _R],
+    undo: Callable[[_R], object],
+) -> tuple[_T, _R]:
+    """Finish the files of new rows, and write the deletion files of the old rows.
+
+    On a remote store, neither waits for the other.
+
+    Parameters
+    ----------
+    write, delete : callable
+        The caller deletes the files of `write` after an error.
+    undo : callable
+        Deletes the files of `delete`. Called if `write` fails.
+    """
+    if store.is_local:
+        return write(), delete()
+    with ThreadPoolExecutor(1) as pool:
+        deleting = pool.submit(delete)
+        try:
+            written = write()
+        except BaseException:
+            with suppress(Exception):
+                undo(deleting.result())
+            raise
+        return written, deleting.result()
+
+
 def runner_for(table: OpenTable, runner: Runner | None, threads: int | None = None) -> Runner:
     """Return the given runner, or a runner that runs tasks in this process."""
     return runner or LocalRunner(table.store.is_local, threads)

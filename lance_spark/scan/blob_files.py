@@ -28,7 +28,7 @@ from lance_spark.storage.source import ByteRange, ByteSource
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.open import OpenTable
-from lance_spark.table.rows.deletions import read_deletions
+from lance_spark.table.rows.deletions import expect_deletions, read_deletions
 from lance_spark.table.rows.index import OFFSET_BITS
 
 #: Bytes that sequential reads ask for at once.
@@ -314,7 +314,9 @@ def _offsets(
 ) -> Iterator[tuple[Fragment, Numbers]]:
     """Yield each fragment that holds some of the rows, with their offsets."""
     if key == "indices":
-        for fragment, rows in by_fragment(fragments, numbers):
+        pieces = list(by_fragment(fragments, numbers))
+        expect_deletions(table.paths, (fragment for fragment, _ in pieces))
+        for fragment, rows in pieces:
             yield fragment, live_to_physical(rows, read_deletions(table.paths, fragment))
         return
     by_id = {fragment.id: fragment for fragment in fragments}

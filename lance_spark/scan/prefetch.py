@@ -43,7 +43,10 @@ class StoredFields(NamedTuple):
 
 
 def prefetched(
-    windows: Iterable[range], stored: Iterable[StoredFields], deleted: RowNumbers
+    windows: Iterable[range],
+    stored: Iterable[StoredFields],
+    deleted: RowNumbers,
+    most_bytes: int = AHEAD_BYTES,
 ) -> Iterator[range]:
     """Yield windows; request the bytes of the following windows before each.
 
@@ -55,6 +58,8 @@ def prefetched(
         The fields that are read of each window.
     deleted : int64 array
         Deleted rows, increasing.
+    most_bytes : int
+        Bytes that are prefetched beyond the window in work, and one window more.
     """
     files = [(fields.file, fields) for fields in stored if isinstance(fields.file, FileReader)]
     waiting: deque[tuple[range, int]] = deque()
@@ -68,7 +73,7 @@ def prefetched(
         )
         prefetched_bytes += size if waiting else 0
         waiting.append((window, size))
-        while prefetched_bytes >= AHEAD_BYTES:
+        while len(waiting) > 1 and prefetched_bytes >= most_bytes:
             yield waiting.popleft()[0]
             prefetched_bytes -= waiting[0][1]
             for file, _ in files:

@@ -17,12 +17,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 import numpy as np
 
 from lance_spark._forks import after_fork
-from lance_spark.storage.memory import cache_limit
+from lance_spark.storage.memory import CacheStats, cache_limit
 from lance_spark.storage.scheduler import Request
 from lance_spark.storage.source import ByteRange, Bytes
 
@@ -47,24 +46,6 @@ def default_bytes() -> int:
     return cache_limit(LIMIT_VARIABLE, _SHARE, _LEAST_BYTES, _MOST_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class KeptStats:
-    """What is kept, and how often it was used.
-
-    Attributes
-    ----------
-    files, nbytes : int
-        Files, and the bytes of their ranges.
-    hits, misses : int
-        Ranges that were there when a reader asked for them, and ranges that were not.
-    """
-
-    files: int = 0
-    nbytes: int = 0
-    hits: int = 0
-    misses: int = 0
-
-
 class KeptRanges:
     """Ranges by file. Threads share it.
 
@@ -86,10 +67,16 @@ class KeptRanges:
         self._unused: set[tuple[Hashable, ByteRange]] = set()
         self._bytes = self._hits = self._misses = 0
 
-    def stats(self) -> KeptStats:
-        """Return the counts."""
+    def stats(self) -> CacheStats:
+        """Return the counts; an entry is a file."""
+        limit = self._limit()
         with self._lock:
-            return KeptStats(len(self._files), self._bytes, self._hits, self._misses)
+            return CacheStats(len(self._files), self._bytes, limit, self._hits, self._misses)
+
+    def _limit(self) -> int:
+        if self._max_bytes is None:
+            self._max_bytes = default_bytes()
+        return self._max_bytes
 
     def expect(self, file: Hashable, byte_range: ByteRange, request: Request) -> bool:
         """Return whether a range is neither kept nor under way, so that the request is sent."""
@@ -146,9 +133,8 @@ class KeptRanges:
         """Keep the bytes of a range, unless they are too many."""
         if len(data) > (MAX_FILE if byte_range == WHOLE else MAX_LENGTH):
             return
-        if self._max_bytes is None:
-            self._max_bytes = default_bytes()
-        if self._max_bytes <= 0:
+        limit = self._limit()
+        if limit <= 0:
             return
         is_whole = isinstance(data.base, bytes) and len(data.base) == len(data)
         if data.base is not None and not is_whole:
@@ -161,7 +147,7 @@ class KeptRanges:
             ranges[byte_range] = data
             self._files.move_to_end(file)
             self._bytes += len(data) + _OVERHEAD
-            while self._bytes > self._max_bytes:
+            while self._bytes > limit:
                 _, dropped = self._files.popitem(last=False)
                 self._bytes -= sum(len(part) + _OVERHEAD for part in dropped.values())
                 if len(self._unused) > _MOST_UNUSED:

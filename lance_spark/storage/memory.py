@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 #: Files with the limit of a container.
@@ -11,6 +12,27 @@ _CONTAINER_LIMITS = (
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """What a process keeps in a cache, and how often it was used.
+
+    Attributes
+    ----------
+    entries : int
+        Files with kept ranges, or kept parts of indexes.
+    nbytes, max_bytes : int
+        Bytes that are kept, and their limit.
+    hits, misses : int
+        How often a reader found what it asked for, and how often it did not.
+    """
+
+    entries: int = 0
+    nbytes: int = 0
+    max_bytes: int = 0
+    hits: int = 0
+    misses: int = 0
 
 
 def process_memory() -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter_ns
@@ -116,6 +116,10 @@ class AheadSource:
                 del self._byte_ranges[bisect_right(self._byte_ranges, buffer.byte_range) - 1]
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
+        return self.request(ranges)()
+
+    def request(self, ranges: Sequence[ByteRange]) -> Callable[[], list[Bytes]]:
+        """Request the bytes that are not being fetched; see `RemoteRanges`."""
         buffers = [self._buffer_at(byte_range) for byte_range in ranges]
         missing: list[ByteRange] = []
         lacking: list[int] = []
@@ -135,6 +139,15 @@ class AheadSource:
                 alone[number] = pieces
             else:
                 buffer.add(pieces)
+        return lambda: self._finish(ranges, buffers, alone)
+
+    def _finish(
+        self,
+        ranges: Sequence[ByteRange],
+        buffers: Sequence[_Buffer | None],
+        alone: Mapping[int, Sequence[_Piece]],
+    ) -> list[Bytes]:
+        """Wait for ranges, which are in buffers or fetched alone."""
         begun = perf_counter_ns()
         answer = [
             self._cut(alone[number] if buffer is None else buffer.pieces, byte_range)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from time import perf_counter_ns
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from lance_spark.storage.errors import translated
 from lance_spark.storage.kept_ranges import KEPT
 from lance_spark.storage.memory import memory_share
 from lance_spark.storage.objects import objects_of
-from lance_spark.storage.options.fsspec_options import family_of
+from lance_spark.storage.options.fsspec_options import IO_THREADS, READ_AHEAD_BYTES, family_of
 from lance_spark.storage.retry import Retries, protocols
 from lance_spark.storage.scheduler import Group, Request, Scheduler, stop_all
 from lance_spark.storage.source import ByteRange, Bytes, ReadCounts, outside
@@ -29,8 +29,7 @@ MAX_READ = 64 * 1024 * 1024
 #: Bytes of a part. A longer read is split into parallel requests: one connection is slower than
 #: the store.
 PART = 2 * 1024 * 1024
-#: Storage option: number of parallel reads.
-IO_THREADS = "io_threads"
+#: Reads at the same time, by default.
 DEFAULT_IO_THREADS = 64
 #: The same of a file system without an event loop, where each takes a thread.
 _DEFAULT_THREADS = 16
@@ -122,17 +121,37 @@ class RemoteSource:
 
         Short ranges that the process has kept, or that are under way, are not fetched.
         """
-        answer: list[Bytes | None] = [self._known(byte_range) for byte_range in ranges]
-        missing = [number for number, data in enumerate(answer) if data is None]
-        fetched = self._read([ranges[number] for number in missing]) if missing else []
-        for number, data in zip(missing, fetched, strict=True):
-            answer[number] = data
-            if self._key is not None:
-                KEPT.put(self._key, ranges[number], data)
-        return answer  # type: ignore[return-value]
+        return self.request(ranges)()
 
-    def _known(self, byte_range: ByteRange) -> Bytes | None:
-        """Return a range that is kept or under way; None if neither."""
+    def request(self, ranges: Sequence[ByteRange]) -> Callable[[], list[Bytes]]:
+        """Send the requests of `read`; see `RemoteRanges`."""
+        known = [self._known(byte_range) for byte_range in ranges]
+        missing = [number for number, data in enumerate(known) if data is None]
+        return partial(self._finish, ranges, known, missing, self._request(ranges, missing))
+
+    def _finish(
+        self,
+        ranges: Sequence[ByteRange],
+        known: Sequence[Bytes | Request | None],
+        missing: Sequence[int],
+        fetched: Callable[[], list[Bytes]],
+    ) -> list[Bytes]:
+        """Wait for ranges that are known or have been requested."""
+        answer: list[Any] = list(known)
+        under_way = [number for number, data in enumerate(known) if isinstance(data, Request)]
+        for number in under_way:
+            answer[number] = self._arrived(answer[number], ranges[number].length)
+        failed = [number for number in under_way if answer[number] is None]
+        again = self._request(ranges, failed) if failed else list
+        for numbers, wait in ((missing, fetched), (failed, again)):
+            for number, data in zip(numbers, wait(), strict=True):
+                answer[number] = data
+                if self._key is not None:
+                    KEPT.put(self._key, ranges[number], data)
+        return answer
+
+    def _known(self, byte_range: ByteRange) -> Bytes | Request | None:
+        """Return a range that is kept, or the request if it is under way; None if neither."""
         offset, length = byte_range
         for start, stop, merged in self._merged:
             if start <= offset and offset + length <= stop:
@@ -142,31 +161,50 @@ class RemoteSource:
         kept = KEPT.get(self._key, byte_range)
         if kept is not None and KEPT.is_first_use(self._key, byte_range):
             self.counts.add(1, length)
-        if not isinstance(kept, Request):
-            return kept
+        return kept
+
+    def _arrived(self, request: Request, length: int) -> Bytes | None:
+        """Wait for a request of any reader; return None if it failed."""
         begun = perf_counter_ns()
-        self.need([kept])
-        data = arrived(kept)
+        self.need([request])
+        data = arrived(request)
         self.counts.nanoseconds += perf_counter_ns() - begun
         if data is None or len(data) != length:
             return None
         return np.frombuffer(data, np.uint8)
 
-    def _read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
+    def _request(
+        self, all_ranges: Sequence[ByteRange], numbers: Sequence[int]
+    ) -> Callable[[], list[Bytes]]:
+        """Request some of the ranges."""
+        if not numbers:
+            return list
+        ranges = [all_ranges[number] for number in numbers]
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > self.size:
                 raise outside(self.name, self.size, offset, length)
         reads = coalesce(ranges)
-        answer = [np.empty(0, dtype=np.uint8)] * len(ranges)
-        for read, data in zip(reads, self._fetch(reads), strict=True):
-            merged = self._checked(data, read.start, read.stop)
-            needed = sum(ranges[index][1] for index in read.members)
-            if needed < len(merged) <= _MERGED_BYTES:
-                self._merged.append((read.start, read.stop, merged))
-            for index in read.members:
-                offset, length = ranges[index]
-                answer[index] = merged[offset - read.start : offset - read.start + length]
-        return answer
+        parts_of = [self._parts(read) for read in reads]
+        parts = [part for parts in parts_of for part in parts]
+        self.counts.add(len(parts), sum(stop - start for start, stop in parts))
+        requests = self.begin(self.group(), parts) if parts else []
+
+        def finish() -> list[Bytes]:
+            answer = [np.empty(0, dtype=np.uint8)] * len(ranges)
+            fetched = iter(self._results(requests))
+            for read, parts in zip(reads, parts_of, strict=True):
+                datas = [next(fetched) for _ in parts]
+                data = datas[0] if len(datas) == 1 else b"".join(datas)
+                merged = self._checked(data, read.start, read.stop)
+                needed = sum(ranges[index][1] for index in read.members)
+                if needed < len(merged) <= _MERGED_BYTES:
+                    self._merged.append((read.start, read.stop, merged))
+                for index in read.members:
+                    offset, length = ranges[index]
+                    answer[index] = merged[offset - read.start : offset - read.start + length]
+            return answer
+
+        return finish
 
     def group(self) -> Group:
         """Return a new group of requests."""
@@ -203,32 +241,17 @@ class RemoteSource:
             )
         return np.frombuffer(data, dtype=np.uint8)
 
-    def _fetch(self, reads: Sequence[MergedRead]) -> list[Any]:
-        parts = [part for read in reads for part in self._parts(read)]
-        self.counts.add(len(parts), sum(stop - start for start, stop in parts))
-        if not parts:
-            return []
+    def _results(self, requests: Sequence[Request]) -> list[Any]:
+        """Wait for requests of one group."""
         begun = perf_counter_ns()
-        group = self.group()
-        requests = self.begin(group, parts)
         try:
             with translated(self.name, self._options):
-                fetched = [request.result() for request in requests]
+                return [request.result() for request in requests]
         except BaseException:
             stop_all(requests)
             raise
         finally:
             self.counts.nanoseconds += perf_counter_ns() - begun
-        if len(fetched) == len(reads):
-            return fetched
-        answers: list[Any] = []
-        first = 0
-        for read in reads:
-            end = first + len(self._parts(read))
-            parts_of_read = fetched[first:end]
-            answers.append(parts_of_read[0] if end == first + 1 else b"".join(parts_of_read))
-            first = end
-        return answers
 
     def _parts(self, read: MergedRead) -> list[tuple[int, int]]:
         size = read.stop - read.start
@@ -265,6 +288,26 @@ def parse_io_threads(options: Mapping[str, Any], scheme: str) -> int:
     return count
 
 
+def parse_ahead_bytes(options: Mapping[str, Any]) -> int:
+    """Return the bytes that a scan may hold besides those of the part that its consumer reads.
+
+    Raises InvalidOptionError.
+    """
+    value = options.get(READ_AHEAD_BYTES)
+    if value is None:
+        return default_ahead_bytes()
+    try:
+        count = int(value)
+    except (TypeError, ValueError, OverflowError):
+        count = -1
+    if count < 0:
+        raise InvalidOptionError(
+            f"storage option {READ_AHEAD_BYTES} must be a number of bytes of at least 0, not "
+            f"{value!r}"
+        )
+    return count
+
+
 def file_key(fs: Any, path: str, size: int | None) -> Hashable:
     """Return the key of a file in `KEPT`."""
     return getattr(fs, "_fs_token", id(fs)), path, size
@@ -281,7 +324,7 @@ def arrived(request: Request) -> Any:
 
 @cache
 def default_ahead_bytes() -> int:
-    """Return the bytes that a scan may hold besides those of the part that its consumer reads."""
+    """Return the bytes that a scan reads ahead if no option says how many."""
     return memory_share(_AHEAD_SHARE, _LEAST_AHEAD, _MOST_AHEAD)
 
 

@@ -8,10 +8,10 @@ columns in one round are merged into few reads.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,15 @@ class Ranges(Protocol):
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         """Return the bytes of each range, in order; see `ByteSource`."""
+        ...
+
+
+@runtime_checkable
+class RemoteRanges(Ranges, Protocol):
+    """A `Ranges` that sends its requests before it waits for the answers."""
+
+    def request(self, ranges: Sequence[ByteRange]) -> Callable[[], list[Bytes]]:
+        """Request the bytes of each range; the result waits for them, and is called once."""
         ...
 
 
@@ -160,8 +169,9 @@ class JoinedSource:
         At least one; closed with this one.
     contents : sequence of uint8 array or None
         All bytes of each source, if they are in memory. If all are, they are copied together.
-    at_once : int
-        Number of sources that are read in parallel.
+    ranges : sequence of Ranges, optional
+        What each source is read from; by default the source. The requests to all remote ones are
+        sent together.
 
     Attributes
     ----------
@@ -173,10 +183,10 @@ class JoinedSource:
         self,
         sources: Sequence[ByteSource],
         contents: Sequence[Bytes | None],
-        at_once: int = 1,
+        ranges: Sequence[Ranges] | None = None,
     ) -> None:
         self._sources = sources
-        self._at_once = at_once
+        self._ranges = sources if ranges is None else ranges
         self._counts = ReadCounts(files=0)
         self.name = sources[0].name
         if len(sources) > 1:
@@ -219,22 +229,19 @@ class JoinedSource:
         indices_by_source: dict[int, list[int]] = {}
         for index, (offset, _) in enumerate(ranges):
             indices_by_source.setdefault(bisect_right(self.starts, offset) - 1, []).append(index)
-
-        def answers(number: int) -> list[Bytes]:
-            start = self.starts[number]
-            local = [ranges[index] for index in indices_by_source[number]]
-            return self._sources[number].read(
-                [ByteRange(offset - start, size) for offset, size in local]
-            )
-
-        if self._at_once > 1 and len(indices_by_source) > 1:
-            with ThreadPoolExecutor(min(self._at_once, len(indices_by_source))) as pool:
-                answered = list(pool.map(answers, indices_by_source))
-        else:
-            answered = [answers(number) for number in indices_by_source]
+        waits: list[Callable[[], list[Bytes]]] = []
+        for number, indices in indices_by_source.items():
+            source, start = self._ranges[number], self.starts[number]
+            local = [
+                ByteRange(ranges[index].offset - start, ranges[index].length) for index in indices
+            ]
+            if isinstance(source, RemoteRanges):
+                waits.append(source.request(local))
+            else:
+                waits.append(partial(source.read, local))
         result: list[Bytes] = [np.empty(0, np.uint8)] * len(ranges)
-        for indices, arrays in zip(indices_by_source.values(), answered, strict=True):
-            for index, data in zip(indices, arrays, strict=True):
+        for indices, wait in zip(indices_by_source.values(), waits, strict=True):
+            for index, data in zip(indices, wait(), strict=True):
                 result[index] = data
         return result
 

@@ -38,8 +38,8 @@ from lance_spark.storage.parallel import read_all
 from lance_spark.storage.remote import (
     RemoteSource,
     arrived,
-    default_ahead_bytes,
     file_key,
+    parse_ahead_bytes,
     parse_io_threads,
     read_whole,
     reads_at_once,
@@ -67,8 +67,8 @@ class ObjectStore(Folders):
     storage_options : mapping, optional
         Credentials and endpoint, by the names of other Lance clients or of the fsspec file system
         (`options`). Never shown by `repr` or in errors. `manifest_store` and `dynamodb_endpoint`
-        belong to the manifest store, `io_threads` is the number of parallel reads, `commit_lock`
-        names a lock for commits.
+        belong to the manifest store, `io_threads` is the number of parallel reads,
+        `read_ahead_bytes` the bytes that scans read ahead, `commit_lock` names a lock for commits.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class ObjectStore(Folders):
                     self._fs = connect_renewing(self._renewed, client_options, self._connected)
         self._retries = Retries.of(self._options, self._fs)
         self.reads_at_once = reads_at_once(self._fs, self._io_threads)
-        self.ahead_bytes = default_ahead_bytes()
+        self.ahead_bytes = parse_ahead_bytes(self._arguments)
         self._handler: CommitHandler | None = None
         self._manifest_store: ManifestStore | None = None
 

@@ -12,14 +12,15 @@ import pytest
 
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.mutations.compaction.run import compact
 from lance_spark.mutations.rows.delete import DeleteTask, delete_rows, plan_delete
 from lance_spark.mutations.rows.update import plan_update, update_rows
-from lance_spark.mutations.runner import LocalRunner, Runner, new_tag, sweep
+from lance_spark.mutations.runner import LocalRunner, Runner, new_tag, sweep, write_and_delete
 from lance_spark.scan.fragment.row_meta import with_all
 from lance_spark.scan.predicates.sql import parse_predicate
+from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.open import OpenTable, open_table
@@ -147,3 +148,20 @@ def test_rows_can_be_bitmaps(tmp_path: Path) -> None:
         1: [0, 2],
         3: [24],
     }
+
+
+@pytest.mark.parametrize("uri", ["memory://write-and-delete", None])
+def test_deletion_files_are_removed_if_the_new_rows_fail(tmp_path: Path, uri: str | None) -> None:
+    store = ObjectStore.from_uri(uri or str(tmp_path))
+    undone: list[str] = []
+
+    def failing() -> None:
+        raise StorageError("the disk is full")
+
+    assert write_and_delete(store, lambda: 1, lambda: "d", undone.append) == (1, "d")
+    with pytest.raises(StorageError, match="full"):
+        write_and_delete(store, failing, lambda: "d", undone.append)
+    # On local disks, the deletion files are written afterwards.
+    assert undone == ([] if store.is_local else ["d"])
+    with pytest.raises(StorageError, match="full"):
+        write_and_delete(store, lambda: 1, failing, undone.append)

@@ -15,8 +15,10 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 import lance_spark
+from lance_spark.scan.indexes.cache import IndexCache
 from lance_spark.storage import kept_ranges
 from lance_spark.storage.kept_ranges import KEPT, MAX_LENGTH, WHOLE, KeptRanges
+from lance_spark.storage.memory import CacheStats
 from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.retry import Retries
 from lance_spark.storage.source import ByteRange
@@ -67,8 +69,9 @@ def test_short_ranges_are_read_once_in_a_process() -> None:
     read(opened(store, keep=False), (0, 10))
     assert len(store.ranges) == first + 2
     stats = KEPT.stats()
-    assert (stats.files, stats.hits) == (1, 3)
-    assert 40 <= stats.nbytes <= 4096
+    assert (stats.entries, stats.hits) == (1, 3)
+    assert 40 <= stats.nbytes <= 4096 < stats.max_bytes
+    assert lance_spark.cache_stats()["ranges"] == stats
 
 
 def test_bytes_between_merged_ranges_are_not_read_again() -> None:
@@ -108,7 +111,20 @@ def test_the_oldest_files_are_dropped() -> None:
     assert kept.get(1, WHOLE) is None
     nothing = KeptRanges(0)
     nothing.put(0, ByteRange(0, 1), np.zeros(1, np.uint8))
-    assert nothing.stats().files == 0
+    assert nothing.stats().entries == 0
+
+
+def test_the_environment_sets_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {stats.max_bytes > 0 for stats in lance_spark.cache_stats().values()} == {True}
+    for limit, entries in (("3", 1), ("0", 0)):
+        monkeypatch.setenv("LANCE_SPARK_KEPT_MIB", limit)
+        monkeypatch.setenv("LANCE_SPARK_INDEX_CACHE_MIB", limit)
+        kept, cache = KeptRanges(), IndexCache()
+        kept.put(0, ByteRange(0, 1), np.zeros(1, np.uint8))
+        for _ in range(2):
+            cache.get(("root", "file", None), lambda: b"1", len)
+        assert kept.stats() == CacheStats(entries, 257 * entries, int(limit) << 20)
+        assert cache.stats() == CacheStats(entries, entries, int(limit) << 20, entries, 2 - entries)
 
 
 class Counted(LocalFileSystem):

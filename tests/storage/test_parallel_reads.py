@@ -21,9 +21,8 @@ import pytest
 from fsspec.asyn import AsyncFileSystem
 
 import lance_spark
-from lance_spark.errors import CorruptFileError, StorageError
+from lance_spark.errors import CorruptFileError, InvalidOptionError, StorageError
 from lance_spark.file import columns
-from lance_spark.scan import prefetch as scan_prefetch
 from lance_spark.scan.fragment import column_reader as fragment
 from lance_spark.storage import prefetch, remote
 from lance_spark.storage.remote import DEFAULT_IO_THREADS
@@ -132,9 +131,8 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows of 2 MiB, and as many bytes that are fetched ahead."""
+    """Windows of 2 MiB."""
     monkeypatch.setattr(fragment, "WINDOW_BYTES", MIB)
-    monkeypatch.setattr(scan_prefetch, "AHEAD_BYTES", 2 * MIB)
 
 
 def scan(path: Path, **options: Any) -> Generator[pa.RecordBatch, None, None]:
@@ -217,7 +215,7 @@ def test_rows_are_those_of_a_near_table(
 
 @pytest.mark.usefixtures("small_windows")
 def test_prefetched_bytes_are_bounded(column: Path) -> None:
-    batches = scan(column)
+    batches = scan(column, read_ahead_bytes=2 * MIB)
     next(batches)
     # One window was taken, one is decoded, and two are fetched.
     assert _happens(lambda: SlowFileSystem.fetched >= 7 * MIB)
@@ -230,12 +228,22 @@ def test_prefetched_bytes_are_bounded(column: Path) -> None:
     assert (SlowFileSystem.under_way, SlowFileSystem.requests) == (0, num_requests)
 
 
+def test_an_option_sets_the_bytes_that_are_read_ahead(column: Path) -> None:
+    for value in (0, "7"):
+        store = ObjectStore.from_uri(f"slowly://{column}", {"read_ahead_bytes": value})
+        assert store.ahead_bytes == int(value)
+        assert sum(batch.num_rows for batch in scan(column, read_ahead_bytes=value)) == ROWS
+    for value in ("16m", -1):
+        with pytest.raises(InvalidOptionError, match=f"read_ahead_bytes must be .* not '?{value}"):
+            scan(column, read_ahead_bytes=value)
+
+
 @pytest.mark.usefixtures("small_windows")
 def test_a_failed_request_raises_after_the_earlier_rows(column: Path) -> None:
     SlowFileSystem.begin(refused=range(32 * MIB, 32 * MIB + 1))
     result: list[pa.RecordBatch] = []
     with pytest.raises(StorageError, match=r"data/.*\.lance: permission denied"):
-        result.extend(scan(column))
+        result.extend(scan(column, read_ahead_bytes=2 * MIB))
     assert 28 * MIB <= sum(batch.num_rows for batch in result) * 8 <= 32 * MIB
 
 
@@ -245,7 +253,7 @@ def test_damaged_bytes_are_those_of_a_column(texts: Path) -> None:
     SlowFileSystem.begin(spoiled=range(end // 2, end // 2 + 4 * MIB))
     result: list[pa.RecordBatch] = []
     with pytest.raises(CorruptFileError, match=r"\.lance, column 't', page \d"):
-        result.extend(scan(texts))
+        result.extend(scan(texts, read_ahead_bytes=2 * MIB))
     assert 0.3 < sum(batch.num_rows for batch in result) / TEXTS < 0.7
 
 

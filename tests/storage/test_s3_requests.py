@@ -12,9 +12,11 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from botocore.utils import parse_timestamp
 
 import lance_spark
 from lance_spark.errors import CorruptTableError, StorageError, VersionNotFoundError
+from lance_spark.storage import s3
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import versions
 from lance_spark.table.refs import tag_store
@@ -289,3 +291,27 @@ def test_a_server_that_says_nothing_is_not_waited_for_without_end() -> None:
             for future in [pool.submit(request) for request in requests]:
                 with pytest.raises(StorageError):
                     future.result(30)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Sun, 29 Nov 2026 06:13:48 GMT",
+        "2026-11-29T06:13:48.123Z",
+        "2026-11-29T06:13:48Z",
+        "2026-11-29T06:13:48+02:00",
+        "Sunday, 29-Nov-26 06:13:48 GMT",
+        "29 Nov 2026 06:13:48 GMT",
+        1796019228,
+        1796019228.5,
+        "1796019228",
+    ],
+)
+def test_times_are_those_of_botocore(value: str | float) -> None:
+    assert s3.parse_time(value) == parse_timestamp(value)
+
+
+@pytest.mark.parametrize("value", ["Sun, 31 Nov 2026 06:13:48 GMT", "soon", "2026-13-29T06:13:48Z"])
+def test_a_text_that_is_no_time(value: str) -> None:
+    with pytest.raises(ValueError, match="Invalid timestamp"):
+        s3.parse_time(value)

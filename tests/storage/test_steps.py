@@ -1,13 +1,15 @@
-"""The steps of reads from a store: the longest chain of requests that wait for each other. The
-table in docs/reference/requests.md has the most.
+"""The steps of reads and changes on a store: the longest chain of requests that wait for each other.
+The table in docs/reference/requests.md has the most.
 """
 
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lance
 import numpy as np
@@ -24,23 +26,35 @@ DOCS = Path(__file__).parents[2] / "docs" / "reference" / "requests.md"
 #: Seconds that each request takes at least. Requests of one step begin within it.
 DELAY = 0.1
 FRAGMENTS = 6
-ROWS = 20_000
-_ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<steps>\d+) \| (?P<again>\d+) \| (?P<more>\d+) \|")
+#: Rows of a fragment. Small fragments are decoded together; each is longer than its end that is
+#: read when it is opened.
+SIZES = ROWS, SMALL_ROWS = 20_000, 5_000
+_ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<steps>\d+) \| (?P<again>\d+|-) \| (?P<more>-?\d+) \|")
 
 
 def budget() -> dict[str, tuple[int, int, int]]:
     """Most steps in a process that has read nothing, of another dataset after that, and how many
-    more than pylance's, by read.
+    more than pylance's, by read or change.
     """
     result = (_ROW.fullmatch(line.strip()) for line in DOCS.read_text().splitlines())
     return {
-        row["what"].strip(): (int(row["steps"]), int(row["again"]), int(row["more"]))
+        row["what"].strip(): (
+            int(row["steps"]),
+            0 if row["again"] == "-" else int(row["again"]),
+            int(row["more"]),
+        )
         for row in result
         if row is not None
     }
 
 
+#: The reads of the table with small fragments, and those of the other one.
+SMALL: dict[str, Callable[[Any], object]] = {
+    "scan all columns of small fragments": lambda d: d.to_table(),
+    "scan small fragments by a filter": lambda d: d.to_table(["s"], filter="r = 7"),
+}
 READS: dict[str, Callable[[Any], object]] = {
+    **SMALL,
     "scan all columns": lambda d: d.to_table(),
     "scan by a filter": lambda d: d.to_table(["s"], filter="r = 7"),
     "take rows of all fragments": lambda d: d.take([*range(5, FRAGMENTS * ROWS - 60, ROWS)]),
@@ -49,26 +63,80 @@ READS: dict[str, Callable[[Any], object]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def table(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("steps") / "t"
-    count = FRAGMENTS * ROWS
+class Client(NamedTuple):
+    """A package with the URI of a table."""
+
+    package: Any
+    uri: str
+    options: dict[str, Any]
+
+    def open(self) -> Any:
+        if self.package is lance:
+            return lance.dataset(self.uri, storage_options=self.options)
+        return lance_spark.open_dataset(self.uri, storage_options=self.options)
+
+    def append(self, new: pa.Table) -> None:
+        options = self.options
+        self.package.write_dataset(new, self.uri, mode="append", storage_options=options)
+
+    def update(self) -> None:
+        value = "'new'" if self.package is lance else "new"
+        self.open().update({"s": value}, "x = 7")
+
+    def merge(self, new: pa.Table) -> None:
+        merge = self.open().merge_insert("x").when_matched_update_all()
+        merge.when_not_matched_insert_all().execute(new)
+
+    def compact(self) -> None:
+        dataset = self.open()
+        (dataset.optimize if self.package is lance else dataset).compact_files()
+
+
+#: The changes of a table of small fragments.
+CHANGES: dict[str, Callable[[Client], object]] = {
+    "append a file": lambda c: c.append(rows(1)),
+    "delete a row": lambda c: c.open().delete("x = 7"),
+    "update a row": Client.update,
+    "merge rows": lambda c: c.merge(rows(2, FRAGMENTS * SMALL_ROWS - 1)),
+    "create a B-tree index": lambda c: c.open().create_scalar_index("r", "BTREE"),
+    "compact": Client.compact,
+}
+
+
+def rows(count: int, start: int = 0) -> pa.Table:
+    """Return rows of the tables."""
     rng = np.random.default_rng(0)
-    rows = {
-        "x": np.arange(count),
-        "r": rng.integers(0, 1000, count),
-        "s": [f"a row with the number {n * 7919 % 1000003:09d}" for n in range(count)],
-        "g": [f"g{n}" for n in rng.integers(0, 100, count)],
-    }
-    dataset = lance.write_dataset(pa.table(rows), str(path), max_rows_per_file=ROWS)
-    dataset.create_scalar_index("x", "BTREE")
-    dataset.create_scalar_index("g", "BITMAP")
+    numbers = range(start, start + count)
+    return pa.table(
+        {
+            "x": np.arange(start, start + count),
+            "r": rng.integers(0, 1000, count),
+            "s": [f"a row with the number {n * 7919 % 1000003:09d}" for n in numbers],
+            "g": [f"g{n}" for n in rng.integers(0, 100, count)],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def tables(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """The URIs of two tables, by the rows of a fragment."""
+    return {size: uploaded(aws, tmp_path_factory.mktemp("steps"), size) for size in SIZES}
+
+
+def uploaded(aws: Aws, folder: Path, size: int) -> str:
+    """Write a table by pylance, and upload it; return its URI."""
+    path = folder / f"rows{size}"
+    data = rows(FRAGMENTS * size)
+    dataset = lance.write_dataset(data, str(path), max_rows_per_file=size)
+    if size == ROWS:
+        dataset.create_scalar_index("x", "BTREE")
+        dataset.create_scalar_index("g", "BITMAP")
     dataset.delete("x % 5000 = 3")
     for file in path.rglob("*"):
         if file.is_file():
-            key = f"steps/{file.relative_to(path).as_posix()}"
+            key = f"steps/{file.relative_to(folder).as_posix()}"
             aws.s3.put_object(Bucket=BUCKET, Key=key, Body=file.read_bytes())
-    return f"s3://{BUCKET}/steps"
+    return f"s3://{BUCKET}/steps/{path.name}"
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +155,10 @@ def steps(spans: list[tuple[float, float]]) -> int:
 
 
 @pytest.mark.parametrize("name", READS)
-def test_reads(aws: Aws, table: str, slow: FaultProxy, name: str) -> None:
+def test_reads(aws: Aws, tables: dict[int, str], slow: FaultProxy, name: str) -> None:
     ours = {**aws.ours, "endpoint_url": slow.endpoint}
     theirs = {**aws.theirs, "aws_endpoint": slow.endpoint}
+    table = tables[SMALL_ROWS if name in SMALL else ROWS]
     most, most_again, more = budget()[name]
     # On a busy machine, requests of one step can arrive late.
     for _ in range(3):
@@ -108,6 +177,42 @@ def test_reads(aws: Aws, table: str, slow: FaultProxy, name: str) -> None:
     pytest.fail(f"{first} steps, {again} the second time, {pylance} of pylance")
 
 
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes(aws: Aws, tables: dict[int, str], slow: FaultProxy, name: str) -> None:
+    ours = {**aws.ours, "endpoint_url": slow.endpoint}
+    theirs = {**aws.theirs, "aws_endpoint": slow.endpoint}
+    most, _, more = budget()[name]
+    change = CHANGES[name]
+    # The test whether a server honours conditions is not measured.
+    lance_spark.write_dataset(
+        rows(1), copied(aws, tables[SMALL_ROWS]) + "new", storage_options=ours
+    )
+    for _ in range(3):
+        count, of_pylance = (
+            measured(
+                slow, change, partial(Client, package, copied(aws, tables[SMALL_ROWS]), options)
+            )
+            for package, options in ((lance_spark, ours), (lance, theirs))
+        )
+        if count <= min(most, of_pylance + more):
+            return
+    pytest.fail(f"{count} steps, {of_pylance} of pylance")
+
+
+def copied(aws: Aws, table: str) -> str:
+    """Return the URI of a new copy of a table."""
+    prefix = table.removeprefix(f"s3://{BUCKET}/")
+    name = f"steps/{uuid.uuid4().hex}"
+    listed = aws.s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{prefix}/")
+    for item in listed["Contents"]:
+        key = item["Key"].replace(prefix, name, 1)
+        aws.s3.copy_object(
+            Bucket=BUCKET, Key=key, CopySource={"Bucket": BUCKET, "Key": item["Key"]}
+        )
+    return f"s3://{BUCKET}/{name}"
+
+
 def measured(slow: FaultProxy, read: Callable[[Any], object], opened: Callable[[], object]) -> int:
     """Return the steps of a read."""
     slow.clear()
@@ -119,4 +224,4 @@ def measured(slow: FaultProxy, read: Callable[[Any], object], opened: Callable[[
 
 
 def test_the_documentation_names_what_is_measured() -> None:
-    assert set(budget()) == set(READS)
+    assert set(budget()) == {*READS, *CHANGES}

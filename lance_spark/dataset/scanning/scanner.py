@@ -370,16 +370,18 @@ class Scanner:
         """
         import pyarrow.compute as pc
 
-        from lance_spark.table.rows.deletions import read_deletions
+        from lance_spark.table.rows.deletions import expect_deletions, read_deletions
 
         dataset, request = self._dataset, self._request
         columns = request.columns if request.computed is None else request.computed.read
         names = self._read_schema(columns).names
         read = {piece.fragment.id for piece in task.slices}
+        parts = [part for part in dataset.fragments if part.id in read]
+        expect_deletions(dataset._table.paths, parts)
         deleted = [
             (np.uint64(part.id) << np.uint64(32)) + offsets.astype(np.uint64)
-            for part in dataset.fragments
-            if part.id in read and len(offsets := read_deletions(dataset._table.paths, part))
+            for part in parts
+            if len(offsets := read_deletions(dataset._table.paths, part))
         ]
         numbers = np.sort(np.concatenate(deleted)) if deleted else np.empty(0, np.uint64)
 

@@ -32,7 +32,7 @@ from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.table.indexes.fragment_reuse import RemappedRows
 from lance_spark.table.indexes.updates import RewrittenIndex
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.rows.deletions import Offsets, read_deletions
+from lance_spark.table.rows.deletions import Offsets, expect_deletions, read_deletions
 from lance_spark.table.rows.index import OFFSET_BITS, split_addresses
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -64,6 +64,7 @@ class AddressMap:
     ) -> None:
         self._old: dict[int, _Source] = {}
         self._left_out = frozenset(left_out)
+        expect_deletions(paths, (fragment for move in moves for fragment in move.old))
         for move in moves:
             ids = np.array([new.id for new in move.new], np.uint64)
             ends = np.cumsum([new.physical_rows for new in move.new], dtype=np.int64)

@@ -28,6 +28,7 @@ from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import after_failure, check_rows_writable, commit_operation
 from lance_spark.mutations.compaction.task import (
     CompactionMetrics,
+    after_reserving,
     covered_fragments,
     metrics_of,
     reserve_fragment_ids,
@@ -52,7 +53,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup
 from lance_spark.table.placement import placement_of
-from lance_spark.table.rows.deletions import bitmap_of, read_deletions
+from lance_spark.table.rows.deletions import bitmap_of, expect_deletions, read_deletions
 from lance_spark.table.rows.u64_segments import UInt64Array
 from lance_spark.table.sort_order import SortedColumn
 
@@ -233,7 +234,8 @@ def commit_reordered(
             rewrites.append(RewriteGroup(old, with_reserved_ids(fragments, first_id)))
             first_id += len(fragments)
         order = sorted_by if len(rewrites) == 1 else ()
-        manifest = commit_operation(table, Rewrite(tuple(rewrites), sorted_by=order), options)
+        planned = after_reserving(table, reserved)
+        manifest = commit_operation(planned, Rewrite(tuple(rewrites), sorted_by=order), options)
     removed = [fragment for old, _ in parts for fragment in old]
     return manifest, metrics_of(removed, new)
 
@@ -245,6 +247,7 @@ def _check_complete(
     name = table.store.display
     written_rows = union_rows((result.rows for result in written), disjoint=True)
     count = sum(len(rows) for rows in written_rows.values())
+    expect_deletions(table.paths, old)
     for fragment in old:
         live = BitMap(range(fragment.physical_rows))
         live -= bitmap_of(read_deletions(table.paths, fragment))

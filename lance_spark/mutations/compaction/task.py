@@ -28,7 +28,12 @@ from lance_spark.errors import CorruptTableError, StorageError, UnsupportedFeatu
 from lance_spark.file.checks import DistinctValuesError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.commits import after_failure, check_rows_writable, commit_operation
+from lance_spark.mutations.commits import (
+    after_failure,
+    at_version,
+    check_rows_writable,
+    commit_operation,
+)
 from lance_spark.mutations.compaction.plan import CompactionOptions, plan_groups
 from lance_spark.mutations.compaction.remap import files_of, is_rewritten, remapped
 from lance_spark.mutations.rewrite.fragment_rows import live_values
@@ -54,7 +59,7 @@ from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup, wit
 from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.placement import Placement, placement_of
-from lance_spark.table.rows.deletions import Offsets, read_deletions
+from lance_spark.table.rows.deletions import Offsets, expect_deletions, read_deletions
 from lance_spark.table.rows.ids import created_versions_of, row_ids_of, updated_versions_of
 from lance_spark.table.rows.index import first_address
 from lance_spark.table.rows.sequences import concatenate, without_deleted
@@ -177,7 +182,6 @@ class CompactionTask(FragmentTask):
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
         paths = self.open_paths()
-        deleted = [read_deletions(paths, fragment) for fragment in self.fragments]
         writer = rewrite_writer(
             paths,
             self.schema,
@@ -194,6 +198,9 @@ class CompactionTask(FragmentTask):
             for rows in live_values(paths, self.fragments, fields, version, self.base_paths):
                 writer.write(rows)
             new = writer.finish()
+            # Most were read together with the values.
+            expect_deletions(paths, self.fragments)
+            deleted = [read_deletions(paths, fragment) for fragment in self.fragments]
             live = sum(
                 fragment.physical_rows - len(gone)
                 for fragment, gone in zip(self.fragments, deleted, strict=True)
@@ -407,7 +414,15 @@ def commit_compaction(
             rewritten = remapped(paths, reserved, moves, runner_for(table, runner))
             written.extend(path for index in rewritten for path in files_of(index))
             operation = replace(operation, rewritten_indices=tuple(rewritten))
-        return commit_operation(table, operation, options)
+        return commit_operation(after_reserving(table, reserved), operation, options)
+
+
+def after_reserving(table: OpenTable, reserved: Manifest) -> OpenTable:
+    """Return the table at the version that reserved ids, or as it was if others came between.
+
+    A commit reads and checks the versions after that of its plan.
+    """
+    return at_version(table, reserved) if reserved.version == table.version + 1 else table
 
 
 def reserve_fragment_ids(table: OpenTable, count: int, options: CommitOptions) -> Manifest:

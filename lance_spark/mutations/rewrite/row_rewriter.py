@@ -173,6 +173,11 @@ class RowRewriter:
         self._inserting.add(values)
         self._num_inserted += values.num_rows
 
+    @property
+    def removed(self) -> dict[int, bytes]:
+        """The offsets of the moved and deleted rows; see `RewrittenRows.rows`."""
+        return {number: encode_bitmap(rows) for number, rows in self._rows.items()}
+
     def finish(self) -> RewrittenRows:
         """Close the files, and return the result."""
         self._close()
@@ -182,7 +187,7 @@ class RowRewriter:
         return RewrittenRows(
             tuple(fragments[True]),
             tuple(fragments[False]),
-            {number: encode_bitmap(rows) for number, rows in self._rows.items()},
+            self.removed,
             self._num_rows,
             self._num_inserted,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -12,11 +13,12 @@ from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
+from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.chunked_rows import ChunkedRows, Indexes
 from lance_spark.mutations.rows.delete import run_delete, union_rows
 from lance_spark.mutations.rows.key_filter import KeyFilter
 from lance_spark.mutations.rows.update import moved_operation
-from lance_spark.mutations.runner import abort_on_error, runner_for
+from lance_spark.mutations.runner import abort_on_error, runner_for, write_and_delete
 from lance_spark.table.align import align
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
@@ -88,11 +90,15 @@ def merge_operation(table: OpenTable, rows: MergedRows) -> Update:
         schema = input_schema(table.schema)
         for _, batch in source.steps(rows.inserts):
             rewriter.insert(_with_all_columns(batch, schema))
-        written = rewriter.finish()
+        removed = union_rows([rewriter.removed], disjoint=True)
+        written, deletions = write_and_delete(
+            table.store,
+            rewriter.finish,
+            lambda: run_delete(table, runner, (), removed) if removed else [],
+            partial(undo, table.paths),
+        )
     keys = _inserted_keys(table, rows) if len(rows.inserts) else None
     count = len(rows.updated) + len(rows.deleted)
-    removed = union_rows([written.rows], disjoint=True)
-    deletions = run_delete(table, runner, (), removed) if removed else []
     return moved_operation(table, [written], deletions, count, names, keys)
 
 

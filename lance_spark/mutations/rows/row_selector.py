@@ -31,7 +31,7 @@ from lance_spark.scan.take import (
 )
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.open import OpenTable
-from lance_spark.table.rows.deletions import Offsets, read_deletions
+from lance_spark.table.rows.deletions import Offsets, expect_deletions, read_deletions
 from lance_spark.table.rows.index import OFFSET_BITS, offsets_by_fragment
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -133,7 +133,9 @@ def _addresses_of(table: OpenTable, indices: Any) -> UInt64Array:
     fragments = counted_fragments(table.paths, table.manifest)
     positions = distinct(parse_positions(indices, sum(fragment.num_rows for fragment in fragments)))
     parts = [np.empty(0, np.int64)]
-    for fragment, rows in by_fragment(fragments, positions):
+    pieces = list(by_fragment(fragments, positions))
+    expect_deletions(table.paths, (fragment for fragment, _ in pieces))
+    for fragment, rows in pieces:
         offsets = live_to_physical(rows, read_deletions(table.paths, fragment))
         parts.append(offsets + (fragment.id << OFFSET_BITS))
     return np.concatenate(parts).astype(np.uint64)

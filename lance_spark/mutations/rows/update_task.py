@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from lance_spark.mutations.rewrite.writer import (
 )
 from lance_spark.mutations.rows.candidates import CandidateRows
 from lance_spark.mutations.rows.delete import FragmentDeletion, delete_offsets
-from lance_spark.mutations.runner import FragmentTask
+from lance_spark.mutations.runner import FragmentTask, write_and_delete
 from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.table.align import align
@@ -170,8 +171,12 @@ class UpdateTask(FragmentTask):
                 values = assign(rows.values, self.assignments, self.schema)
                 writer.write(values, rows.row_ids, rows.created)
                 add_offsets(moved, rows.addresses)
-            new = writer.finish()
-            deletions = delete_offsets(paths, fragments, moved, self.read_version, self.tag)
+            new, deletions = write_and_delete(
+                paths.store,
+                writer.finish,
+                lambda: delete_offsets(paths, fragments, moved, self.read_version, self.tag),
+                partial(undo, paths),
+            )
         except BaseException:
             writer.abort()
             raise

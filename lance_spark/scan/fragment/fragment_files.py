@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.open import DataFileReader, open_file
@@ -15,6 +16,8 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import check_row_count
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import read_deletions
+
+NO_READERS: Mapping[int, DataFileReader] = MappingProxyType({})
 
 
 class FragmentFiles:
@@ -29,6 +32,8 @@ class FragmentFiles:
         Files that an earlier reader left open; `release` returns them.
     first_position : int, optional
         Position of the fragment's first live row in the table's order; `_rowoffset` needs it.
+    readers : mapping of int to DataFileReader, optional
+        Data files that are open, by number; closed with this object.
 
     Attributes
     ----------
@@ -46,6 +51,7 @@ class FragmentFiles:
         fragment: Fragment,
         open_files: OpenFiles | None = None,
         first_position: int | None = None,
+        readers: Mapping[int, DataFileReader] = NO_READERS,
     ) -> None:
         self.paths = paths
         self.fragment = fragment
@@ -54,7 +60,7 @@ class FragmentFiles:
         self.meta = RowMeta(fragment, first_position, self.deleted, paths)
         self.overlays = Overlays(paths, fragment) if fragment.has_overlays else None
         self._open_files = open_files
-        self._readers: dict[int, DataFileReader] = {}
+        self._readers = dict(readers)
         self._columns: dict[int, dict[int, int]] = {}
         self._deleted: RowNumbers | None = None
 

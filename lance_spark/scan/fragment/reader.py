@@ -9,7 +9,7 @@ batches without copying.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.file.checks import narrow_indices
 from lance_spark.file.matrices import without_sliced_matrices
+from lance_spark.file.open import DataFileReader
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
@@ -30,7 +31,7 @@ from lance_spark.file.schema.json_fields import read_json
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blob_loader import BlobDescriptors, BlobLoader
 from lance_spark.scan.fragment.column_reader import ColumnReader, rows_without_columns
-from lance_spark.scan.fragment.fragment_files import FragmentFiles
+from lance_spark.scan.fragment.fragment_files import NO_READERS, FragmentFiles
 from lance_spark.scan.fragment.selection import (
     Costs,
     FilterReader,
@@ -62,7 +63,7 @@ _SPARSE = 8
 _VERY_SPARSE = 256
 #: Stored bytes of a fragment that are fetched at once for some of its rows. They take less time
 #: than the answer to another request.
-_SMALL_BYTES = 256 * 1024
+SMALL_BYTES = 256 * 1024
 #: Most rows of a fragment whose columns and filters are read at once, most columns, and the part of
 #: a window that the rows may be.
 _TOGETHER = 64
@@ -119,6 +120,7 @@ class SelectiveReader:
             }
         self._costs: Costs | None = None
         self._is_expected = False
+        self._ahead_bytes = min(AHEAD_BYTES, files.paths.store.ahead_bytes)
 
     @property
     def schema(self) -> pa.Schema:
@@ -176,7 +178,9 @@ class SelectiveReader:
             and not self._files.paths.store.is_local
             and not first_read.has_blobs
         ):
-            windows = prefetched(windows, first_read.stored_fields(), self.deleted())
+            windows = prefetched(
+                windows, first_read.stored_fields(), self.deleted(), self._ahead_bytes
+            )
         excluded = parts.num_ranges != candidates.num_ranges
         read = partial(self._live, candidates if excluded else None)
         for window in windows:
@@ -220,7 +224,7 @@ class SelectiveReader:
         first = self._first_read()
         rows = min(num_rows, first.window_rows())
         stored = sum(size or 0.0 for size in first.stored_row_bytes())
-        ahead = min(stored * num_rows, AHEAD_BYTES + stored * rows)
+        ahead = min(stored * num_rows, self._ahead_bytes + stored * rows)
         return int(rows * first.row_bytes() + ahead)
 
     def deleted(self) -> RowNumbers:
@@ -241,7 +245,7 @@ class SelectiveReader:
         ):
             return
         stored = sum(size or 0.0 for reader in readers for size in reader.stored_row_bytes())
-        if stored * rows.span > _SMALL_BYTES:
+        if stored * rows.span > SMALL_BYTES:
             return
         span = range(int(rows.starts[0]), int(rows.stops[-1]))
         for reader in readers:
@@ -468,6 +472,8 @@ class FragmentReader(SelectiveReader):
         Whether to read blobs that are references to other objects. They are empty otherwise.
     metrics : ScanMetrics, optional
         Counts the rows read and left out; `close` adds the bytes read.
+    readers : mapping of int to DataFileReader, optional
+        Data files that are open, by their number in the fragment; closed with this one.
 
     Raises
     ------
@@ -485,8 +491,9 @@ class FragmentReader(SelectiveReader):
         first_position: int | None = None,
         load_external: bool = True,
         metrics: ScanMetrics | None = None,
+        readers: Mapping[int, DataFileReader] = NO_READERS,
     ) -> None:
-        files = FragmentFiles(paths, fragment, open_files, first_position)
+        files = FragmentFiles(paths, fragment, open_files, first_position, readers)
         super().__init__(files, schema, filters, metrics, load_external=load_external)
 
     def release(self) -> None:

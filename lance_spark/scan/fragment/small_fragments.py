@@ -11,7 +11,7 @@ file, so that the error names the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from functools import partial
@@ -35,8 +35,8 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.ahead import Admit
 from lance_spark.scan.fragment.assemble import FieldPart, files_of, locate
 from lance_spark.scan.fragment.column_reader import MAX_WINDOW_ROWS, WINDOW_BYTES
-from lance_spark.scan.fragment.fragment_files import FragmentFiles
-from lance_spark.scan.fragment.reader import FragmentReader, SelectiveReader
+from lance_spark.scan.fragment.fragment_files import NO_READERS, FragmentFiles
+from lance_spark.scan.fragment.reader import SMALL_BYTES, FragmentReader, SelectiveReader
 from lance_spark.scan.fragment.row_meta import COMPUTED, META_FIELDS, RowMeta
 from lance_spark.scan.fragment.selection import FilterResult
 from lance_spark.scan.metrics import ScanMetrics
@@ -162,6 +162,9 @@ class SmallFragmentScan:
         self._fixed_bytes = sum([width for width in widths.values() if width is not None])
         self._variable = [field for field in self._stored if widths[field.id] is None]
         self._small_rows = _TINY_ROWS if at_once else _SMALL_ROWS
+        self._is_remote = not paths.store.is_local
+        # All columns of a remote run are requested at once, also those that filters may not need.
+        self._most_stored = SMALL_BYTES if self._is_remote and filters else _MAX_STORED // 4
         self._limit = _FIRST_FRAGMENTS
         self._waiting: list[Whole] = []
         self._rows = self._bytes = 0
@@ -170,7 +173,7 @@ class SmallFragmentScan:
         """Return whether a fragment can be part of a run."""
         if not 0 < fragment.physical_rows <= self._small_rows:
             return False
-        if not all(0 < file.file_size_bytes <= _MAX_STORED // 4 for file in fragment.files):
+        if not all(0 < file.file_size_bytes <= self._most_stored for file in fragment.files):
             return False
         return self._columns.can_join(fragment)
 
@@ -239,6 +242,8 @@ class SmallFragmentScan:
             sources = self._sources(fragments, numbers)
             for source in fragments:
                 opened.append(self._open(source, numbers, sources))
+            if self._is_remote:
+                self._expect_columns(opened)
         except BaseException as error:
             _close(opened)
             if isinstance(error, LanceError | _NoRunError):
@@ -249,7 +254,7 @@ class SmallFragmentScan:
     def _sources(self, fragments: Sequence[Whole], numbers: Sequence[int]) -> Iterator[ByteSource]:
         """Return the files of fragments; requests for the ends of remote files are under way."""
         files = [source.fragment.files[number] for source in fragments for number in numbers]
-        if self._paths.store.is_local:
+        if not self._is_remote:
             return map(self._paths.open_data_file, files)
         sources = list(map(self._paths.open_data_file, files))
         for source in sources:
@@ -275,6 +280,14 @@ class SmallFragmentScan:
             _close([opened])
             raise
         return opened
+
+    def _expect_columns(self, opened: Sequence[Opened]) -> None:
+        """Request the columns of all fragments; their bytes stay until the files are closed."""
+        for source, files in opened:
+            for number, reader in files.items():
+                file = source.fragment.files[number]
+                columns = dict(zip(file.fields, file.column_indices, strict=False))
+                reader.expect(self._stored, range(reader.num_rows), columns)
 
     def _run_length(self, opened: Sequence[Opened]) -> int:
         """Return how many of the first fragments can be decoded together."""
@@ -309,8 +322,9 @@ class SmallFragmentScan:
     def _read_run(self, opened: list[Opened], metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
         wholes = [member.source for member in opened]
         if len(opened) == 1:
-            _close(opened)
-            yield from self._read_one_by_one(wholes, metrics)
+            ((source, files),) = opened
+            rows = range(source.fragment.physical_rows)
+            yield from self.read_alone(source, rows, metrics=metrics, readers=files)
             return
         reader = RunReader(self._paths, opened, self._schema, self._filters, metrics)
         num_done = 0
@@ -351,6 +365,7 @@ class SmallFragmentScan:
         open_files: OpenFiles | None = None,
         metrics: ScanMetrics | None = None,
         admit: Admit | None = None,
+        readers: Mapping[int, DataFileReader] = NO_READERS,
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield some rows of a fragment, by a reader of its own.
 
@@ -360,6 +375,8 @@ class SmallFragmentScan:
             As for `read`.
         admit : callable, optional
             Called with the bytes that the reader will hold, before it reads values.
+        readers : mapping of int to DataFileReader, optional
+            As for `FragmentReader`.
         """
         counted = self._metrics if metrics is None else metrics
         reader = FragmentReader(
@@ -370,6 +387,7 @@ class SmallFragmentScan:
             open_files,
             first_position=source.first_position,
             metrics=counted,
+            readers=readers,
         )
         counted.fragments_scanned += 1
         try:
@@ -418,7 +436,7 @@ class RunFiles(FragmentFiles):
 
     def _open(self, number: int) -> DataFileReader:
         files = [member.files[number] for member in self._opened]
-        return JoinedReader(files, self.paths.store.reads_at_once)
+        return JoinedReader(files)
 
     def _read_deleted(self) -> RowNumbers:
         deleted = [

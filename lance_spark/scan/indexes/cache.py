@@ -19,7 +19,7 @@ from lance_spark._forks import after_fork
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.open_files import OpenFiles
-from lance_spark.storage.memory import cache_limit
+from lance_spark.storage.memory import CacheStats, cache_limit
 
 #: Limit of the cache. It drops the entry that was used longest ago.
 MAX_ENTRIES = 1 << 16
@@ -67,8 +67,14 @@ class IndexCache:
         """Drop all entries, and replace the lock, which another thread may hold."""
         self._lock = threading.Lock()
         self._entries: OrderedDict[_Key, tuple[Any, int]] = OrderedDict()
-        self._bytes = 0
+        self._bytes = self._hits = self._misses = 0
         self.open_files.clear()
+
+    def stats(self) -> CacheStats:
+        """Return the counts; an entry is a parsed part of a file."""
+        with self._lock:
+            entries = len(self._entries)
+            return CacheStats(entries, self._bytes, self._max_bytes, self._hits, self._misses)
 
     @property
     def nbytes(self) -> int:
@@ -113,6 +119,8 @@ class IndexCache:
                 if key in self._entries:
                     self._entries.move_to_end(key)
                     contents_by_key[key] = self._entries[key][0]
+            self._hits += len(contents_by_key)
+            self._misses += len(keys) - len(contents_by_key)
         missing = [key for key in keys if key not in contents_by_key]
         if missing:
             contents = read(missing)

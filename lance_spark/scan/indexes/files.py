@@ -29,6 +29,7 @@ from lance_spark.file.writer import FileWriter
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.cache import CACHE, all_rows
 from lance_spark.storage.copies import Copy, copy_file
+from lance_spark.storage.parallel import call_all
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.write.output import OutputFile
@@ -355,8 +356,13 @@ class SegmentWriter:
 
     def finish(self) -> list[table_pb2.IndexFile]:
         """Complete all files, and return their names and sizes."""
-        for name in list(self._outputs):
-            self.complete(name)
+        names = list(self._outputs)
+        sizes = [self._outputs[name][1].finish().size_bytes for name in names]
+        # A store has a file when it is closed: no file waits for another one.
+        call_all([self._outputs[name][0].close for name in names], local=self._paths.store.is_local)
+        for name, size in zip(names, sizes, strict=True):
+            del self._outputs[name]
+            self._files.append(table_pb2.IndexFile(path=name, size_bytes=size))
         return self._files
 
     def complete(self, name: str) -> None:

@@ -39,11 +39,14 @@ COMMIT_LOCK = "commit_lock"
 FOREIGN_BRANCH_BASES = "allow_foreign_branch_bases"
 #: Storage option: the package that sends the requests; see `obstore_config`.
 FILE_SYSTEM = "file_system"
+#: Storage options: requests of a process at the same time, and bytes that a scan reads ahead; see
+#: `lance_spark.storage.remote`.
+IO_THREADS, READ_AHEAD_BYTES = "io_threads", "read_ahead_bytes"
 #: Options of this package, which are not passed to a file system.
 OWN = frozenset(
     {
-        "manifest_store", "dynamodb_endpoint", "io_threads", COMMIT_LOCK, FILE_SYSTEM,
-        FOREIGN_BRANCH_BASES,
+        "manifest_store", "dynamodb_endpoint", IO_THREADS, READ_AHEAD_BYTES, COMMIT_LOCK,
+        FILE_SYSTEM, FOREIGN_BRANCH_BASES,
     }
 )  # fmt: skip
 #: Storage options of credentials that expire: see `lance_spark.storage.renewal`.

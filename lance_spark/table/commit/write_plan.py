@@ -23,6 +23,7 @@ from lance_spark.file.schema.rules import check_fields
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.storage.options.base_paths import check_base_params
+from lance_spark.storage.parallel import call_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.align import filled_by
@@ -194,16 +195,24 @@ def _open(
     if branch is not None and (branch != ref_names.MAIN or versions.newest(store) is not None):
         store = branch_of(store, branch)
     store.check_put_if_absent()
-    listing = versions.list_for_commit(
-        store, partial(versions.list_newest, store), complete=mode == "create"
+    is_new = mode == "create"
+    find = partial(
+        versions.list_for_commit, store, partial(versions.list_newest, store), complete=is_new
     )
+    has_copy = partial(store.exists, versions.LATEST)
+    if is_new:
+        # Most likely there is no manifest, so that the copy of one is looked for, too.
+        listing, is_old = call_all([find, has_copy], local=store.is_local)
+    else:
+        listing = find()
+        is_old = not listing.manifests and has_copy()
     manifests = listing.manifests
     if not manifests:
-        if store.exists(versions.LATEST):
+        if is_old:
             raise versions.not_a_table(store)
         store.check_new_table()
         return store, None
-    if mode == "create":
+    if is_new:
         raise TableExistsError(
             f"{store.display}: the table already exists, with "
             f"{versions.describe(versions.list_manifests(store))}; append to it, overwrite it, or "

@@ -17,8 +17,9 @@ from __future__ import annotations
 import array
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +50,8 @@ _ID_BITS = 64
 #: Bytes of a tag in the number of a file, and the bits that stay random.
 _TAG_BYTES = 5
 _RANDOM_BITS = _ID_BITS - 8 * _TAG_BYTES
+#: Most deletion files that are requested before they are read.
+_MOST_EXPECTED = 1024
 #: Names of deletion files, and of their unfinished files on local disks.
 _NAME = re.compile(r"\.?\d+-\d+-(\d+)\.(?:arrow|bin)(?:\.\w+\.tmp)?")
 
@@ -82,6 +85,20 @@ def read_deletions(paths: TablePaths, fragment: Fragment) -> Offsets:
             offsets = _read(paths, fragment, file)
         paths.deletions.put(key, offsets)
     return offsets
+
+
+def expect_deletions(paths: TablePaths, fragments: Iterable[Fragment]) -> None:
+    """Begin to read the deletion files of fragments, if they are remote.
+
+    Otherwise `read_deletions` of the next one would be requested after the answer to the one
+    before.
+    """
+    if paths.store.is_local:
+        return
+    with_file = (fragment for fragment in fragments if fragment.deletion_file is not None)
+    for fragment in islice(with_file, _MOST_EXPECTED):
+        assert fragment.deletion_file is not None
+        paths.expect_deletion_file(fragment.deletion_file, fragment.id)
 
 
 def _read(paths: TablePaths, fragment: Fragment, file: DeletionFile) -> Offsets:

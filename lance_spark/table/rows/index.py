@@ -25,7 +25,7 @@ from lance_spark.storage.parallel import read_all
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.rows.deletions import read_deletions
+from lance_spark.table.rows.deletions import expect_deletions, read_deletions
 from lance_spark.table.rows.ids import parsed_row_ids_of
 from lance_spark.table.rows.u64_segments import Offsets, UInt64Array
 
@@ -190,6 +190,7 @@ def live_addresses(
         return is_live, addresses
     order = np.argsort(fragment_ids, kind="stable")
     numbers, starts = np.unique(fragment_ids[order], return_index=True)
+    expect_deletions(paths, filter(None, map(by_id.get, numbers.tolist())))
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
         fragment = by_id.get(number)
         if fragment is not None:
