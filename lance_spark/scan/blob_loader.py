@@ -26,7 +26,7 @@ import pyarrow as pa
 from lance_spark.encoding.arrow_blocks import bitmap
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import CorruptFileError
-from lance_spark.file.blobs.fields import PLACE, has_bytes, is_null
+from lance_spark.file.blobs.fields import PLACE, has_bytes, is_null, locator_mark
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.nested import Lengths, replace_blobs, sum_blobs
 from lance_spark.storage.source import ByteRange, Bytes, ByteSource
@@ -142,6 +142,8 @@ class BlobLoader:
     def load(self, array: pa.Array, field: Field) -> pa.Array:
         """Return an array with the bytes of blobs instead of their descriptors.
 
+        Large blobs of a field of `with_locators` are locators (`blob_locators`).
+
         Parameters
         ----------
         array : pyarrow.Array
@@ -183,12 +185,38 @@ class BlobLoader:
         return source, position, source.size if is_whole else size
 
     def _values(self, array: pa.Array, field: Field) -> pa.Array:
-        return self._bytes(array) if has_bytes(field) else _without_bytes(array)
+        if not has_bytes(field):
+            return _without_bytes(array)
+        mark = locator_mark(field)
+        if mark is None or not pa.types.is_struct(array.type):
+            return self._bytes(array)
+        return self._locators(array, mark)
+
+    def _locators(self, array: pa.Array, mark: bytes) -> pa.Array:
+        """Return the bytes of small blobs, and locators to large ones."""
+        from lance_spark.scan.blob_locators import Mark, has_locator, locators
+
+        blobs = BlobDescriptors.of(array, self.name)
+        located = has_locator(blobs)
+        far, near = np.flatnonzero(located), np.flatnonzero(~located)
+        if not len(far):
+            return self._bytes(array)
+        places = locators(blobs, far, Mark.of(mark), self._paths, self._file)
+        if not len(near):
+            return places
+        order = np.empty(len(array), np.int64)
+        order[near], order[far] = np.arange(len(near)), len(near) + np.arange(len(far))
+        values = pa.concat_arrays([self._bytes(array.take(pa.array(near))), places])
+        return values.take(pa.array(order))
 
     def _sizes(self, array: pa.Array, field: Field) -> Lengths:
         if not pa.types.is_struct(array.type) or not has_bytes(field):
             return np.zeros(len(array), np.int64)
         blobs = BlobDescriptors.of(array, self.name)
+        if locator_mark(field) is not None:
+            from lance_spark.scan.blob_locators import has_locator, locator_bytes
+
+            return np.where(has_locator(blobs), locator_bytes(blobs), blobs.sizes)
         return np.minimum(self._sizes_to_load(blobs), MAX_COUNTED)
 
     def _sizes_to_load(self, blobs: BlobDescriptors) -> Lengths:
