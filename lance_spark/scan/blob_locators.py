@@ -37,7 +37,7 @@ import pyarrow as pa
 from lance_spark.file.blobs.values import binary_parts
 from lance_spark.file.schema.nested import Lengths
 from lance_spark.proto import table_pb2
-from lance_spark.scan.blob_loader import EXTERNAL, BlobDescriptors
+from lance_spark.scan.blob_descriptors import EXTERNAL, BlobDescriptors
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.paths import BasePath, TablePaths
 
