@@ -13,7 +13,8 @@ import numpy as np
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.blob_loader import EXTERNAL, BlobDescriptors, BlobLoader
+from lance_spark.scan.blob_descriptors import EXTERNAL, BlobDescriptors
+from lance_spark.scan.blob_loader import BlobLoader
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.fragment.selection import live_to_physical
 from lance_spark.scan.take import (

@@ -1,114 +1,30 @@
-"""The loader of blobs: it reads the bytes that the descriptors in a data file locate.
-
-=====  ===============================================  ============================================
-kind   the bytes are in                                 at
-=====  ===============================================  ============================================
-0      the data file                                    position
-1      data/{name of the data file}/{blob_id}.blob,     position
-       shared by several blobs
-2      the same path, one blob                          0
-3      the object at blob_uri; below the base path      position; size 0 stands for the whole object
-       with id blob_id if that is not 0
-=====  ===============================================  ============================================
-
-Files before version 2.2 have the first kind only. There a size of 0 is an empty value, and in 2.0 a
-null if the position is 1. In file names, `blob_id` has 32 binary digits, the lowest first.
-"""
+"""The loader of blobs: it reads the bytes that the descriptors in a data file locate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.encoding.arrow_blocks import bitmap
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import CorruptFileError
-from lance_spark.file.blobs.fields import PLACE, has_bytes, is_null
+from lance_spark.file.blobs.fields import has_bytes, is_null, locator_mark
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.nested import Lengths, replace_blobs, sum_blobs
+from lance_spark.scan.blob_descriptors import EXTERNAL, INLINE, BlobDescriptors
+from lance_spark.scan.blob_locators import Mark, has_locator, locator_bytes, locators
 from lance_spark.storage.source import ByteRange, Bytes, ByteSource
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.paths import TablePaths
 
-INLINE, PACKED, DEDICATED, EXTERNAL = range(4)
 #: Writers start blobs at multiples of 64 bytes.
 _PADDING = 64
 #: Up to this size, copying a blob once more costs less than a separate read.
 _SMALL = 4 * 1024
-#: No file is larger.
-_MAX_SIZE = 1 << 48
 #: Most bytes that a blob counts for when the sizes of a batch are added, so that sums fit int64.
 MAX_COUNTED = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class BlobDescriptors:
-    """The locations of some blobs, one entry for each value.
-
-    Attributes
-    ----------
-    name : str
-        What errors call the data file.
-    live : bool array
-        False for nulls.
-    storage_modes : uint8 array
-    positions, sizes : int64 arrays
-    blob_ids : int64 array
-    uris : pa.Array of string, or None
-    """
-
-    name: str
-    live: npt.NDArray[np.bool_]
-    storage_modes: npt.NDArray[np.uint8]
-    positions: Lengths
-    sizes: Lengths
-    blob_ids: Lengths
-    uris: pa.Array | None
-
-    @classmethod
-    def of(cls, array: pa.Array, name: str) -> BlobDescriptors:
-        """Parse the descriptors of a data file; `name` is what errors call the file.
-
-        Raises
-        ------
-        CorruptFileError
-            A kind or size is invalid.
-        """
-        count = len(array)
-        live = array.is_valid().to_numpy(zero_copy_only=False)
-        fields = [array.field(i) for i in range(array.type.num_fields)]
-        if array.type.num_fields == PLACE.num_fields:
-            positions, sizes = (_unsigned(field, live, name) for field in fields)
-            live = live & ~((sizes == 0) & (positions == 1))
-            zeros = np.zeros(count, np.int64)
-            return cls(name, live, zeros.astype(np.uint8), positions, sizes, zeros, None)
-        storage_modes = np.where(live, _filled(fields[0]), 0).astype(np.uint8)
-        if int(storage_modes.max(initial=0)) > EXTERNAL:
-            raise CorruptFileError(
-                f"{name}: a blob has kind {int(storage_modes.max())}; kinds are 0 to {EXTERNAL}"
-            )
-        positions, sizes, blob_ids = (_unsigned(field, live, name) for field in fields[1:4])
-        if ((storage_modes == EXTERNAL) & (sizes == 0) & (positions != 0)).any():
-            raise CorruptFileError(f"{name}: a blob is an empty range of another object")
-        return cls(name, live, storage_modes, positions, sizes, blob_ids, fields[4])
-
-    def uri(self, index: int) -> str:
-        """Return the URI of one value.
-
-        Raises
-        ------
-        CorruptFileError
-            The URI is not text.
-        """
-        if self.uris is None or not self.uris[index].is_valid:
-            return ""
-        try:
-            return str(self.uris[index].as_py())
-        except UnicodeDecodeError:
-            raise CorruptFileError(f"{self.name}: the URI of a blob is not UTF-8") from None
 
 
 class BlobLoader:
@@ -141,6 +57,8 @@ class BlobLoader:
 
     def load(self, array: pa.Array, field: Field) -> pa.Array:
         """Return an array with the bytes of blobs instead of their descriptors.
+
+        Large blobs of a field of `with_locators` are locators (`blob_locators`).
 
         Parameters
         ----------
@@ -183,12 +101,34 @@ class BlobLoader:
         return source, position, source.size if is_whole else size
 
     def _values(self, array: pa.Array, field: Field) -> pa.Array:
-        return self._bytes(array) if has_bytes(field) else _without_bytes(array)
+        if not has_bytes(field):
+            return _without_bytes(array)
+        mark = locator_mark(field)
+        if mark is None or not pa.types.is_struct(array.type):
+            return self._bytes(array)
+        return self._locators(array, mark)
+
+    def _locators(self, array: pa.Array, mark: bytes) -> pa.Array:
+        """Return the bytes of small blobs, and locators to large ones."""
+        blobs = BlobDescriptors.of(array, self.name)
+        located = has_locator(blobs)
+        far, near = np.flatnonzero(located), np.flatnonzero(~located)
+        if not len(far):
+            return self._bytes(array)
+        places = locators(blobs, far, Mark.of(mark), self._paths, self._file)
+        if not len(near):
+            return places
+        order = np.empty(len(array), np.int64)
+        order[near], order[far] = np.arange(len(near)), len(near) + np.arange(len(far))
+        values = pa.concat_arrays([self._bytes(array.take(pa.array(near))), places])
+        return values.take(pa.array(order))
 
     def _sizes(self, array: pa.Array, field: Field) -> Lengths:
         if not pa.types.is_struct(array.type) or not has_bytes(field):
             return np.zeros(len(array), np.int64)
         blobs = BlobDescriptors.of(array, self.name)
+        if locator_mark(field) is not None:
+            return np.where(has_locator(blobs), locator_bytes(blobs), blobs.sizes)
         return np.minimum(self._sizes_to_load(blobs), MAX_COUNTED)
 
     def _sizes_to_load(self, blobs: BlobDescriptors) -> Lengths:
@@ -367,18 +307,3 @@ def _file_numbers(blobs: BlobDescriptors, stored: Lengths) -> Lengths:
         keys = numbers * (len(uris) + 1) + np.where(is_external, uris.to_numpy() + 1, 0)
         _, numbers = np.unique(keys, return_inverse=True)
     return numbers.reshape(-1).astype(np.int64)
-
-
-def _filled(array: pa.Array) -> npt.NDArray[np.unsignedinteger]:
-    filled = array.fill_null(0) if array.null_count else array
-    numbers: npt.NDArray[np.unsignedinteger] = filled.to_numpy()
-    return numbers
-
-
-def _unsigned(array: pa.Array, live: npt.NDArray[np.bool_], name: str) -> Lengths:
-    numbers = np.where(live, _filled(array), 0)
-    if int(numbers.max(initial=0)) > _MAX_SIZE:
-        raise CorruptFileError(
-            f"{name}: a blob lies outside its file: its position or size is {int(numbers.max())}"
-        )
-    return numbers.astype(np.int64)

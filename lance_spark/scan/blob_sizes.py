@@ -13,7 +13,8 @@ from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.nested import Lengths, sum_blobs
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.blob_loader import EXTERNAL, MAX_COUNTED, BlobDescriptors
+from lance_spark.scan.blob_descriptors import EXTERNAL, BlobDescriptors
+from lance_spark.scan.blob_loader import MAX_COUNTED
 from lance_spark.scan.fragment.column_reader import cuts
 from lance_spark.scan.take import take_addresses
 from lance_spark.table.fragments.fragment import Fragment

@@ -29,8 +29,13 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructField, StructType
 
+    from lance_spark.spark.write.row_changes import RowChangeWriter
+    from lance_spark.spark.write.writer import LanceWriter
+
 #: Key of the metadata of the first field of a schema for Spark's catalog, which holds options.
 _KEY = "lance_spark.options"
+#: Option of a write that has the sources of locators to blobs (`write.locators`).
+_LOCATORS = "blob_locators"
 
 
 class LanceDataSource(DataSource):
@@ -128,17 +133,23 @@ class LanceDataSource(DataSource):
         ------
         InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
         """
-        if "row_changes" in self.options:
+        options = dict(self.options)
+        sources = None
+        if _LOCATORS in options:
+            from lance_spark.spark.write.locators import BlobSources
+
+            sources = BlobSources.parse(options.pop(_LOCATORS))
+        writer: RowChangeWriter | LanceWriter
+        if "row_changes" in options:
             from lance_spark.spark.write.row_changes import make_row_change_writer
 
-            changes = make_row_change_writer(self.options)
-            changes.schema = schema
-            return changes
-        from lance_spark.spark.options.options import WriteOptions
-        from lance_spark.spark.write.planning import make_writer
+            writer = make_row_change_writer(options)
+        else:
+            from lance_spark.spark.options.options import WriteOptions
+            from lance_spark.spark.write.planning import make_writer
 
-        writer = make_writer(WriteOptions.parse(self.options), schema, overwrite)
-        writer.schema = schema
+            writer = make_writer(WriteOptions.parse(options), schema, overwrite)
+        writer.schema, writer.sources = schema, sources
         return writer
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name

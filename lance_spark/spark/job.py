@@ -40,6 +40,8 @@ from lance_spark.table.placement import placement_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from lance_spark.spark.write.locators import BlobSources
+
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -166,7 +168,10 @@ class Job(AbstractContextManager["Job"]):
         PySparkException
             Also if an expression of the frame raised an error.
         """
-        return self._collect(frame, _FrameWork(work), step, writes)
+        from lance_spark.spark.write.locators import located_rows
+
+        with located_rows(self._spark, frame) as (rows, sources):
+            return self._collect(rows, _FrameWork(work, sources), step, writes)
 
     def committed(self, manifest: Manifest | None = None) -> None:
         """Record that the change is committed, and delete the files of failed attempts.
@@ -309,13 +314,16 @@ class _FrameWork(TaskObject):
     """Runs work over the batches of a partition, and yields its results as rows."""
 
     work: Work
+    sources: BlobSources | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
+        from lance_spark.spark.write.locators import rows_of_job
+
         context = TaskContext.get()
         place = 0 if context is None else context.partitionId()
-        results = iter(self.work(batches))
+        results = iter(self.work(rows_of_job(batches, self.sources)))
         end = object()
         number = 0
         while True:

@@ -36,6 +36,8 @@ PLACE = pa.struct([pa.field("position", pa.uint64()), pa.field("size", pa.uint64
 FIRST_V2 = (2, 2)
 #: Metadata of a field of a read whose blobs are not loaded: values that are not null are empty.
 _WITHOUT_BYTES = "lance_spark:without-bytes"
+#: Metadata of a field of a read that returns locators in place of large blobs.
+_LOCATORS = "lance_spark:blob-locators"
 
 
 class Handling(Enum):
@@ -109,6 +111,16 @@ def without_bytes(field: Field, tested: Collection[int] | None = None) -> Field:
 def has_bytes(field: Field) -> bool:
     """Return whether a read of the field loads the bytes of its blobs; see `without_bytes`."""
     return _WITHOUT_BYTES not in field.metadata
+
+
+def with_locators(field: Field, mark: bytes) -> Field:
+    """Return a field of a read whose large blobs are locators that begin with a mark."""
+    return replace(field, metadata={**field.metadata, _LOCATORS: mark})
+
+
+def locator_mark(field: Field) -> bytes | None:
+    """Return the mark of locators in place of large blobs; None if all bytes are read."""
+    return field.metadata.get(_LOCATORS)
 
 
 def is_null(array: pa.Array) -> pa.BooleanArray:

@@ -24,7 +24,7 @@ from lance_spark.file.checks import CAST_ADVICE
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.nested import replace_blobs
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.blob_loader import EXTERNAL, BlobDescriptors
+from lance_spark.scan.blob_descriptors import EXTERNAL, BlobDescriptors
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.fragment.row_meta import CREATED_AT, ROW_ADDRESS, ROW_ID, UPDATED_AT
 from lance_spark.scan.predicates.conditions import Condition

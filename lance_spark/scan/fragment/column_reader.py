@@ -25,7 +25,8 @@ from lance_spark.file.reader import PAGE_BYTES, FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.nested import Lengths
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.blob_loader import BlobDescriptors, BlobLoader
+from lance_spark.scan.blob_descriptors import BlobDescriptors
+from lance_spark.scan.blob_loader import BlobLoader
 from lance_spark.scan.fragment.assemble import FieldPart, assemble, locate
 from lance_spark.scan.fragment.fragment_files import FragmentFiles
 from lance_spark.scan.fragment.row_meta import COMPUTED

@@ -29,7 +29,8 @@ from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import read_json
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.blob_loader import BlobDescriptors, BlobLoader
+from lance_spark.scan.blob_descriptors import BlobDescriptors
+from lance_spark.scan.blob_loader import BlobLoader
 from lance_spark.scan.fragment.column_reader import ColumnReader, rows_without_columns
 from lance_spark.scan.fragment.fragment_files import NO_READERS, FragmentFiles
 from lance_spark.scan.fragment.selection import (

@@ -42,6 +42,9 @@ scan/
     Conditions              conditions of changes, for `lance_spark.spark.table.conditions`
     Failures                expressions that may raise an error, before which no filter is pushed
     Forms                   the JSON of requests
+blobs/
+    CopiedBlobs             columns of blobs that a write only copies
+    BlobLocators            what stands for their bytes on the way to the write
 columns/
     ColumnarFactory, ColumnarReader         readers of columns, which Spark sends to executors
     ColumnarStream          streams whose tasks return columns

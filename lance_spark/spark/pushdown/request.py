@@ -27,6 +27,8 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | `clustering` | list of lists of column names, for each join, aggregate or window the columns by |
 | | which rows meet, the nearest first: only there if the reply may have keys (`partition_keys`) |
 | `counts` | true if tasks report what they read (`read_counts`) |
+| `locators` | `{"mark": HEX, "source": N, "columns": [names]}`: the query only copies these |
+| | columns of blobs, which may be locators with this mark (`lance_spark.scan.blob_locators`) |
 
 Spark does not check filters and aggregates again. The reader answers a request exactly or refuses
 it: an unknown part is an error, never a wrong result.
@@ -94,6 +96,7 @@ _KEYS = {
     "top",
     "groups",
     "clustering",
+    "locators",
 }
 #: Settings of approximate answers, by the keys of `nearest`.
 _SETTINGS = {
@@ -183,6 +186,21 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
+class Locators:
+    """Columns of blobs that a query only copies.
+
+    Attributes
+    ----------
+    mark : bytes
+        What locators begin with (`blob_locators.Mark`).
+    columns : frozenset of str
+    """
+
+    mark: bytes
+    columns: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """The request for a scan. All fields empty, it asks for all rows.
 
@@ -216,6 +234,8 @@ class Request:
         Whether such tasks may share memory with the JVM.
     clustering : tuple of tuple of str
         The columns by which joins, aggregates and windows make rows meet, the nearest first.
+    locators : Locators or None
+        Columns whose blobs may be locators.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -233,6 +253,7 @@ class Request:
     top: Top | None = None
     groups: tuple[tuple[str, ...], ...] = ()
     clustering: tuple[tuple[str, ...], ...] = ()
+    locators: Locators | None = None
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -289,6 +310,7 @@ class Request:
             top=_top(parts["top"]) if "top" in parts else None,
             groups=_groups(parts),
             clustering=_clustering(parts),
+            locators=_locators(parts["locators"]) if "locators" in parts else None,
         )
 
 
@@ -378,6 +400,18 @@ def _groups(parts: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
     if groups and "aggregates" not in parts:
         raise refused("groups have no aggregates", groups)
     return tuple(column_path(item.get("col"), item) for item in groups)
+
+
+def _locators(item: object) -> Locators:
+    from lance_spark.scan.blob_locators import MARK_BYTES, Mark
+
+    if not isinstance(item, dict) or item.keys() != {"mark", "source", "columns"}:
+        raise refused("locators are malformed", item)
+    mark, source = bytes.fromhex(item["mark"]), item["source"]
+    if len(mark) != MARK_BYTES or type(source) is not int:
+        raise refused("the mark of locators is malformed", item)
+    columns = column_path(item["columns"], item)
+    return Locators(bytes(Mark(mark, source)), frozenset(columns))
 
 
 def _top(item: object) -> Top:

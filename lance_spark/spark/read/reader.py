@@ -111,6 +111,10 @@ class LanceReader(TaskObject, DataSourceReader):
             dataset = cast("Dataset", dataset.fresh())
         plan, text = self._plan(dataset, request)
         partitions, rows, size = self._partitions(plan)
+        if request.locators is not None:
+            from lance_spark.spark.read.locators import with_locators
+
+            with_locators(plan, partitions)
         for partition in partitions:
             # In the partitions, as Spark pickled this reader before it called the method.
             partition.text = text

@@ -42,6 +42,7 @@ from lance_spark.spark.read.snapshot import identity_text
 from lance_spark.spark.table.jobs.rewrite_columns import WriteColumns
 from lance_spark.spark.write.batches import received
 from lance_spark.spark.write.input import InputConverter
+from lance_spark.spark.write.locators import BlobSources, resolved
 from lance_spark.spark.write.writer import counts_text
 from lance_spark.table.fragments.writer import delete_fragments
 from lance_spark.table.open import OpenTable
@@ -195,6 +196,8 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
 
     #: Columns of the rows that tasks receive (`batches.received`).
     schema: StructType | None = None
+    #: Of locators in place of blobs, if the query only copies some.
+    sources: BlobSources | None = None
 
     def __init__(self, table: TableSnapshot, write: Mapping[str, Any]) -> None:
         self._table = table
@@ -212,7 +215,7 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
         """
         table = self._table.open()
         tag = bytes.fromhex(self._write["tag"])
-        iterator = received(iterator, self.schema)
+        iterator = resolved(received(iterator, self.schema), self.sources)
         with naming(table.store.display):
             if self._write["mode"] != "rows":
                 return self._write_columns(table, iterator, tag)

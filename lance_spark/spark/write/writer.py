@@ -24,6 +24,7 @@ from lance_spark.spark.write.input import InputConverter
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from lance_spark.spark.write.locators import BlobSources
     from lance_spark.table.commit.idempotency import WriteToken
     from lance_spark.table.commit.write_job import WriteJob
     from lance_spark.table.fragments.files import DataFile
@@ -73,6 +74,8 @@ class LanceWriter(TaskObject, DataSourceArrowWriter):
 
     #: Columns of the rows that tasks receive (`batches.received`).
     schema: StructType | None = None
+    #: Of locators in place of blobs, if the query only copies some.
+    sources: BlobSources | None = None
 
     def __init__(
         self,
@@ -112,8 +115,10 @@ class LanceWriter(TaskObject, DataSourceArrowWriter):
         """
         from lance_spark.spark.write.batches import received
         from lance_spark.spark.write.input import BackgroundWriter
+        from lance_spark.spark.write.locators import resolved
 
-        rows = (batch for batch in received(iterator, self.schema) if batch.num_rows)
+        batches = resolved(received(iterator, self.schema), self.sources)
+        rows = (batch for batch in batches if batch.num_rows)
         watcher = self.watcher()
         first = next(rows, None)
         if first is None:

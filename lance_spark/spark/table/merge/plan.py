@@ -292,12 +292,11 @@ def _distributed(
             hashed = list(_key_columns(names, key))
             order += hashed
         else:
-            types = (field.dataType.typeName() for field in rows.schema.fields[2:])
-            hashed = [
-                _col(VALUE.format(index))
-                for index, type_name in enumerate(types)
-                if type_name in _SIMPLE_TYPES
-            ]
+            types = [field.dataType.typeName() for field in rows.schema.fields[2:]]
+            simple = [index for index, name in enumerate(types) if name in _SIMPLE_TYPES]
+            # A hash of blobs would be the only expression that needs their bytes.
+            short = [index for index in simple if types[index] != "binary"]
+            hashed = [_col(VALUE.format(index)) for index in short or simple]
         new = F.xxhash64(*hashed) if hashed else F.spark_partition_id().cast("bigint")
         partition_key = F.when(address.isNotNull(), partition_key).otherwise(new)
     rows = rows.select("*", partition_key.alias(_PARTITION_KEY))

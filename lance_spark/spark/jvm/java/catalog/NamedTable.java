@@ -44,7 +44,8 @@ public class NamedTable
         SupportsWrite,
         SupportsMetadataColumns,
         SupportsRowLevelOperations,
-        SupportsDeleteV2 {
+        SupportsDeleteV2,
+        BlobLocators.Target {
   /**
    * Options of a query that Spark has answered by the choice of the table: Spark's settings of their
    * names, and the names by default.
@@ -119,6 +120,7 @@ public class NamedTable
   private final Map options;
   private final MetadataColumn[] rowColumns;
   private final long loaded = System.nanoTime();
+  private final BlobLocators locators;
 
   /**
    * Makes a table.
@@ -143,6 +145,7 @@ public class NamedTable
     this.isLarge = Boolean.TRUE.equals(reply.get("large"));
     this.hasKey = Boolean.TRUE.equals(reply.get("has_key"));
     this.partitions = identities((List) reply.get("partition_by"));
+    this.locators = new BlobLocators();
   }
 
   /** Makes a table that equals another one. */
@@ -161,6 +164,7 @@ public class NamedTable
     this.hasKey = other.hasKey;
     this.partitions = other.partitions;
     this.replanned = other.replanned;
+    this.locators = other.locators;
   }
 
   private static Transform[] identities(List columns) {
@@ -315,10 +319,14 @@ public class NamedTable
     return PushDownRule.isEnabled() ? (ScanBuilder) builder : new ColumnScanBuilder(builder);
   }
 
+  public BlobLocators locators() {
+    return locators;
+  }
+
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, with(info.options().asCaseSensitiveMap()), info.schema());
-    return new OverwriteBuilder(name(), python(), complete, schema, options);
+    return new OverwriteBuilder(name(), python(), locators.with(complete), schema, options);
   }
 
   PythonTable python() {

@@ -29,12 +29,13 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * A table that a statement creates or replaces together with its rows. Python's writer commits both
  * as one version. After that, the name is registered in the namespace.
  */
-public class NewTable implements StagedTable, SupportsWrite {
+public class NewTable implements StagedTable, SupportsWrite, BlobLocators.Target {
   private final LanceCatalog catalog;
   private final TableName identifier;
   private final StructType schema;
   private final Map properties;
   private final Map staged;
+  private final BlobLocators locators = new BlobLocators();
   private boolean written;
 
   /**
@@ -120,6 +121,10 @@ public class NewTable implements StagedTable, SupportsWrite {
         Arrays.asList(new Object[] {TableCapability.BATCH_WRITE, TableCapability.TRUNCATE}));
   }
 
+  public BlobLocators locators() {
+    return locators;
+  }
+
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     if (isOvertaken) {
       return NoopTable$.MODULE$.newWriteBuilder(info);
@@ -135,7 +140,7 @@ public class NewTable implements StagedTable, SupportsWrite {
     PythonTable python = new PythonTable(PythonCall.source(), PythonCall.FORMAT, schema);
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, new CaseInsensitiveStringMap(options), schema);
-    return new Builder(this, python.newWriteBuilder(complete)).truncate();
+    return new Builder(this, python.newWriteBuilder(locators.with(complete))).truncate();
   }
 
   /** Makes the write of the rows, whose errors say that the table exists as those of Spark. */

@@ -45,6 +45,7 @@ public class RowChangeSink extends NamedTable {
     options.put("row_changes", Forms.json(write));
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, new CaseInsensitiveStringMap(options), info.schema());
-    return new RowChangeWrite(python().newWriteBuilder(complete).build(), change, write);
+    return new RowChangeWrite(
+        python().newWriteBuilder(locators().with(complete)).build(), change, write);
   }
 }

@@ -186,10 +186,10 @@ final class Forms {
     }
   }
 
-  /** Returns the lists of a JSON text. */
-  static List parsed(String json) {
+  /** Returns the lists and maps of a JSON text. */
+  static Object parsed(String json) {
     try {
-      return (List) JSON.readValue(json, List.class);
+      return JSON.readValue(json, Object.class);
     } catch (java.io.IOException e) {
       throw new IllegalStateException(e);
     }

@@ -36,7 +36,8 @@ public class PushDownRule extends Rule {
       if (!isEnabled()) {
         return plan;
       }
-      LogicalPlan marked = NullConditions.hidden(SelectiveFilter.inSubqueries((LogicalPlan) plan));
+      LogicalPlan marked = CopiedBlobs.marked((LogicalPlan) plan);
+      marked = NullConditions.hidden(SelectiveFilter.inSubqueries(marked));
       Set joined = SelectiveFilter.joinedLeaves(marked);
       Map clustering = ClusteringColumns.ofLeaves(marked);
       Set computed = Failures.computedLeaves(marked);

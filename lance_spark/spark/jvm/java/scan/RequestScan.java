@@ -92,6 +92,10 @@ public class RequestScan
       String columns = struct.substring("struct<".length(), struct.length() - 1);
       text.append(" columns=[").append(columns).append("]");
     }
+    if (request.containsKey(RequestScanBuilder.LOCATORS)) {
+      Map locators = (Map) request.get(RequestScanBuilder.LOCATORS);
+      text.append(" locators=").append(locators.get("columns"));
+    }
     if (options.containsKey("full_text_query")) {
       text.append(" full_text_query=").append(options.get("full_text_query"));
     }

@@ -45,6 +45,9 @@ public abstract class RequestScanBuilder
   /** The part of a request with the columns by which the query makes rows meet. */
   static final String CLUSTERING = "clustering";
 
+  /** The part of a request with the columns of blobs that the query only copies. */
+  static final String LOCATORS = "locators";
+
   /** Largest limit that one partition returns exactly. */
   private static final int MAX_EXACT_LIMIT = 100000;
 
@@ -59,6 +62,9 @@ public abstract class RequestScanBuilder
 
   /** The columns by which the query makes rows meet, or null (ClusteringColumns). */
   private final String clustering;
+
+  /** What the scan is asked for of blobs that the query only copies, or null (CopiedBlobs). */
+  private final String locators;
 
   /** Whether a filter was taken that Spark takes to be selective. */
   protected boolean isSelective;
@@ -81,6 +87,7 @@ public abstract class RequestScanBuilder
     this.isJoined = options.containsKey(ScanMarks.JOINED);
     this.isComputed = options.containsKey(ScanMarks.COMPUTED);
     this.clustering = options.get(ScanMarks.CLUSTERING);
+    this.locators = options.get(ScanMarks.LOCATORS);
     this.options = ScanMarks.without(options);
     this.wanted = table.schema();
   }
@@ -333,6 +340,9 @@ public abstract class RequestScanBuilder
       }
       if (clustering != null && !request.containsKey("limit") && !request.containsKey("top")) {
         request.put(CLUSTERING, Forms.parsed(clustering));
+      }
+      if (locators != null) {
+        request.put(LOCATORS, Forms.parsed(locators));
       }
     }
     RequestScan scan = planned;

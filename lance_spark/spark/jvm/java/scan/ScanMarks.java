@@ -15,7 +15,10 @@ final class ScanMarks {
   /** The rows are ordered after an expression that may raise an error (Failures). */
   static final String COMPUTED = "__lance_computed_before_order";
 
-  private static final String[] NAMES = {JOINED, CLUSTERING, COMPUTED};
+  /** The columns of blobs that the query only copies, and the mark of locators (CopiedBlobs). */
+  static final String LOCATORS = "__lance_blob_locators";
+
+  private static final String[] NAMES = {JOINED, CLUSTERING, COMPUTED, LOCATORS};
 
   private ScanMarks() {}
 

@@ -18,11 +18,12 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * A table of format("lance"): Spark's own Python table, whose writes have errors of one sentence,
  * and whose streams return columns.
  */
-public class PathTable extends PythonTable {
+public class PathTable extends PythonTable implements BlobLocators.Target {
   private final PythonDataSourceV2 source;
   private final boolean isStarted;
   private final boolean isOfCatalog;
   private final Map properties;
+  private final BlobLocators locators = new BlobLocators();
   private Object firstQuestion;
   private StructType leftOut;
 
@@ -51,10 +52,17 @@ public class PathTable extends PythonTable {
     return isPlain ? python : new PathScan(python.build(), source, options);
   }
 
+  public BlobLocators locators() {
+    return locators;
+  }
+
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    WriteBuilder python = super.newWriteBuilder(info);
+    LogicalWriteInfo complete = locators.with(info);
+    WriteBuilder python = super.newWriteBuilder(complete);
     // createRelation looks at the errors itself.
-    return isStarted ? new PathWriteBuilder(python, false) : new InsertBuilder(this, python, info);
+    return isStarted
+        ? new PathWriteBuilder(python, false)
+        : new InsertBuilder(this, python, complete);
   }
 
   /** Returns the columns with defaults that a stream to the table leaves out. */
