@@ -16,6 +16,7 @@ from lance_spark.errors import (
     InvalidInputError,
     InvalidOptionError,
     PathNotFoundError,
+    StorageError,
     TableNotFoundError,
     UnsupportedError,
     VersionNotFoundError,
@@ -202,6 +203,15 @@ def test_path_without_table(tmp_path: Path) -> None:
         open_table(str(tmp_path), version=1)
     with pytest.raises(CorruptTableError, match=r"_latest\.manifest.*truncated"):
         open_table(str(tmp_path))
+
+
+def test_a_client_that_may_not_list_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(_: ObjectStore) -> bool:
+        raise StorageError("denied")
+
+    monkeypatch.setattr(ObjectStore, "is_missing_folder", denied)
+    with pytest.raises(TableNotFoundError, match="it has no manifest"):
+        open_table("memory://denied/t")
 
 
 def test_pickled_table_keeps_storage_options_hidden(path: Path) -> None:

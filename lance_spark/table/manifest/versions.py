@@ -489,11 +489,13 @@ def not_a_table(store: ObjectStore) -> LanceError:
 
 
 def _no_manifest(store: ObjectStore) -> TableNotFoundError:
-    if store.is_missing_folder():
-        return PathNotFoundError(
-            f"{store.display} is not a Lance table: the path does not exist; create the table, or "
-            "correct the path"
-        )
+    # A client may be allowed to list the versions only.
+    with suppress(StorageError):
+        if store.is_missing_folder():
+            return PathNotFoundError(
+                f"{store.display} is not a Lance table: the path does not exist; create the table, "
+                "or correct the path"
+            )
     return TableNotFoundError(
         f"{store.display} is not a Lance table: it has no manifest in {FOLDER}/"
     )
