@@ -420,11 +420,22 @@ class ObjectStore(Folders):
                 return False
 
     def is_missing_folder(self) -> bool:
-        """Return whether the root is a folder of this machine that does not exist.
+        """Return whether the root does not exist, by at most one listing of it.
 
-        False for other stores: they have no folders, or would need one more request.
+        In stores without empty folders, it exists together with the first object below it.
+
+        Raises
+        ------
+        StorageError
         """
-        return self._fs is None and not os.path.lexists(self.uri)
+        if self._fs is None:
+            return not os.path.lexists(self.uri)
+        with translated(self.display, self._secrets):
+            try:
+                entries = objects_of(self._fs).entries(self.object_uri, self._retries)
+                return self.has_no_empty_folders and next(iter(entries), None) is None
+            except FileNotFoundError:
+                return True
 
     def copy(self, source: str, target: str) -> None:
         """Copy a small file atomically, replacing an existing target.

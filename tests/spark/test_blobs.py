@@ -173,6 +173,10 @@ def test_structs_of_the_table_are_not_descriptors(
         found = table.merge(rows, "t.id = source.id + 10")
         return found.whenMatchedUpdate(set={"p": value}).execute
 
+    def twice(rows: Any) -> Any:
+        """Return the second side of a join of a frame with itself."""
+        return rows.alias("x").join(rows.alias("y"), "id").select("id", "y.p")
+
     refused: list[str | Callable[[], Any]] = [
         "INSERT INTO CAT.own TABLE described",
         "INSERT INTO CAT.own BY NAME SELECT p, id FROM described",
@@ -191,6 +195,9 @@ def test_structs_of_the_table_are_not_descriptors(
             .append()
         ),
         lambda: write(both, path=path),
+        # Of a checkpoint, Spark knows no plan.
+        lambda: write(both.localCheckpoint(), path=path),
+        lambda: write(twice(both.localCheckpoint()), path=path),
         merge(described, "source.p"),
         merge(both, "coalesce(t.p, source.p)"),
         lambda: table.update(set={"p": "(SELECT max(p) FROM both)"}),
@@ -216,7 +223,8 @@ def test_structs_of_the_table_are_not_descriptors(
             "CREATE TABLE CAT.sizes AS SELECT id, struct(id AS row, p.size) AS s FROM described",
         ]
     )
-    merge(ours.selectExpr("id - 10 AS id", "p"), "source.p")()
+    own = spark.range(11, 14).selectExpr("id - 10 AS id", f"struct({plain}) AS p")
+    merge(own.localCheckpoint(), "source.p")()
     assert catalog.sql("SELECT count(*) FROM CAT.own WHERE id = p.position") == [(6,)]
     assert catalog.sql("SELECT sum(s.size) FROM CAT.sizes") == [(12,)]
 

@@ -9,7 +9,7 @@ import lance
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from lance_spark import LanceTable
+from lance_spark import LanceTable, enable
 
 METADATA = {
     "comment": "height",
@@ -37,7 +37,13 @@ def test_writes_keep_the_metadata_of_columns(spark: Any, tmp_path: Path) -> None
     more.write.format("lance").mode("append").option("mergeSchema", True).save(path)
     table = LanceTable.forPath(spark, path)
     table.addColumns({"computed": F.col("id").alias("computed", metadata=METADATA)})
-    for name in ("k", "new", "computed"):
+    source = spark.range(1).withColumn("joined", F.lit(1)).withMetadata("joined", METADATA)
+    table.addColumnsFrom(source, "id")
+    source.withColumnRenamed("joined", "by_sql").createOrReplaceTempView("metadata_source")
+    enable(spark)
+    procedure = "CALL lance.system.add_columns_from"
+    spark.sql(f"{procedure}(table => '{path}', source => 'metadata_source', key => array('id'))")
+    for name in ("k", "new", "computed", "joined", "by_sql"):
         assert written(name) == METADATA
         assert table.toDF().schema[name].metadata == METADATA
     spark.read.format("lance").load(path).localCheckpoint().write.format("lance").mode(
@@ -76,3 +82,6 @@ def test_copies_have_the_extension_types_and_metadata_of_other_clients(
     copy = lance.dataset(f"{tmp_path}/c.lance")
     assert copy.schema.equals(source.schema, check_metadata=True)
     assert copy.to_table() == source.to_table()
+    rows.drop("tensor").write.format("lance").mode("append").save(f"{tmp_path}/part.lance")
+    part = lance.dataset(f"{tmp_path}/part.lance").schema
+    assert part.metadata == {b"huggingface": b"{}"}

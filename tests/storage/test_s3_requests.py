@@ -15,7 +15,13 @@ import pytest
 from botocore.utils import parse_timestamp
 
 import lance_spark
-from lance_spark.errors import CorruptTableError, StorageError, VersionNotFoundError
+from lance_spark.errors import (
+    CorruptTableError,
+    PathNotFoundError,
+    StorageError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
 from lance_spark.storage import s3
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import versions
@@ -77,6 +83,15 @@ def test_opening_by_number(aws: Aws, long: str) -> None:
     assert methods(requests) == ["GET"]
     with pytest.raises(VersionNotFoundError, match="versions 1 to 24"):
         lance_spark.open_dataset(long, MANY + 1, storage_options=aws.ours)
+
+
+def test_a_prefix_that_does_not_exist(aws: Aws) -> None:
+    aws.s3.put_object(Bucket=BUCKET, Key="absent-not/file", Body=b"")
+    with aws.counted() as requests, pytest.raises(PathNotFoundError, match="does not exist"):
+        lance_spark.open_dataset(f"s3://{BUCKET}/absent", storage_options=aws.ours)
+    assert methods(requests)[-2:] == ["HEAD", "LIST"]
+    with pytest.raises(TableNotFoundError, match="no manifest"):
+        lance_spark.open_dataset(f"s3://{BUCKET}/absent-not", storage_options=aws.ours)
 
 
 def test_a_commit_does_not_look_at_the_history(aws: Aws, local: Path) -> None:

@@ -15,6 +15,8 @@ from lance_spark.errors import (
     CorruptTableError,
     InvalidInputError,
     InvalidOptionError,
+    PathNotFoundError,
+    StorageError,
     TableNotFoundError,
     UnsupportedError,
     VersionNotFoundError,
@@ -186,15 +188,30 @@ def test_only_one_of_version_tag_and_timestamp(path: Path) -> None:
 
 
 def test_path_without_table(tmp_path: Path) -> None:
+    memory = f"memory://{tmp_path.name}"
+    ObjectStore.from_uri(memory).write_bytes("other/file", b"")
     for way in ({}, {"version": 1}, {"tag": "x"}, {"timestamp": datetime.now(UTC)}):
-        with pytest.raises(TableNotFoundError, match="is not a Lance table"):
-            open_table(str(tmp_path / "none"), **way)  # type: ignore[arg-type]
+        for missing in (str(tmp_path / "none"), f"{memory}/none"):
+            with pytest.raises(PathNotFoundError, match="the path does not exist"):
+                open_table(missing, **way)  # type: ignore[arg-type]
+        for folder in (str(tmp_path), memory):
+            with pytest.raises(TableNotFoundError, match="it has no manifest"):
+                open_table(folder, **way)  # type: ignore[arg-type]
     # The copy that early releases wrote beside the versions suffices to read the newest version.
     (tmp_path / "_latest.manifest").write_bytes(b"")
     with pytest.raises(UnsupportedError, match="early release"):
         open_table(str(tmp_path), version=1)
     with pytest.raises(CorruptTableError, match=r"_latest\.manifest.*truncated"):
         open_table(str(tmp_path))
+
+
+def test_a_client_that_may_not_list_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(_: ObjectStore) -> bool:
+        raise StorageError("denied")
+
+    monkeypatch.setattr(ObjectStore, "is_missing_folder", denied)
+    with pytest.raises(TableNotFoundError, match="it has no manifest"):
+        open_table("memory://denied/t")
 
 
 def test_pickled_table_keeps_storage_options_hidden(path: Path) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.types import StructType
 
 from lance_spark.errors import (
+    CommitConflictError,
     InvalidInputError,
     LanceError,
     TableExistsError,
@@ -105,12 +107,13 @@ def stage_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if exists and mode == _CREATE:
         raise _exists(arguments)
     write_options, stored = properties.split(arguments["properties"])
-    new_table = NewTable(must_create=not exists, properties=stored)
+    new_table = NewTable(must_create=not exists, properties=stored, replaces=mode != _CREATE)
     # The state stays in the JVM, and is not part of a plan.
     state = {
         "location": entry.location,
         "storage_options": dict(entry.storage_options),
         "exists": exists,
+        "replaces": new_table.replaces,
         "properties": arguments["properties"],
     }
     place = options_of(entry)
@@ -125,9 +128,19 @@ def commit_staged(arguments: Mapping[str, Any]) -> dict[str, Any]:
     entry = TableEntry(state["location"], {}, state["storage_options"])
     if not arguments["written"]:
         staged = {**arguments, "properties": state["properties"]}
-        _commit_empty(entry, staged, NewTable(must_create=not state["exists"]))
+        new_table = NewTable(must_create=not state["exists"], replaces=state["replaces"])
+        _commit_empty(entry, staged, new_table)
     if not state["exists"]:
-        _register(catalog, arguments, entry)
+        try:
+            _register(catalog, arguments, entry)
+        except TableExistsError as error:
+            if not state["replaces"]:
+                raise
+            raise CommitConflictError(
+                f"table {arguments['name']}: another client created the table during this "
+                "statement, which would replace it; run the statement again",
+                retryable=True,
+            ) from error
     return {}
 
 
@@ -223,5 +236,5 @@ def _commit_empty(entry: TableEntry, arguments: Mapping[str, Any], new_table: Ne
     schema = StructType.fromJson(json.loads(arguments["schema"]))
     arrow = table_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
     properties.check_partition_columns(stored, arrow, arguments["name"])
-    new_table = NewTable(new_table.must_create, stored)
+    new_table = replace(new_table, properties=stored)
     begin_new_table(options, arrow, new_table).commit([])

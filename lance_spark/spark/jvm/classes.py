@@ -100,6 +100,7 @@ search/
     NearestJoinRule         joins with APPROX NEAREST BY, which Spark has since 4.2
 rows/
     CharKeys, CharComparisons               merges by keys of char(n)
+    PaddedDeletes           DELETE from tables with char(n), in Spark 4.0
 procedures/
     Procedures, LanceProcedure, Parameter   procedures, as Python describes them
     Values                  values of rows as JSON

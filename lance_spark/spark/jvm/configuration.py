@@ -22,6 +22,9 @@ spark.driver.extraClassPath      {jar}
 # Tables by name. Without the option root, they are in the warehouse folder of the session.
 {settings}
 
+# WITH SCHEMA EVOLUTION: fields of structs that a query lacks are filled, as in Delta.
+{filled_fields}
+
 # Plans, the event log and the web interface show the options of a table, but not its secrets.
 {redaction} {pattern}
 {job_redaction} {job_pattern}
@@ -81,6 +84,7 @@ def write_conf(
             extension=EXTENSION,
             jar=jar,
             settings=settings,
+            filled_fields="\n".join(_setting(name, "true") for name in enable.FILLED_FIELDS),
             redaction=enable.REDACTION_CONF,
             pattern=enable.REDACTION_FOR_CLUSTERS,
             job_redaction=enable.JOB_REDACTION_CONF,

@@ -86,6 +86,12 @@ REDACTION_PATTERN = (
     f"|{_OF_CATALOGS}"
     "|://[^/@]*:[^/]*@"
 )
+#: Settings of Spark since 4.1 and 4.2: statements WITH SCHEMA EVOLUTION fill the fields of structs
+#: that their query lacks, as those of Delta do. Spark's default is to refuse.
+FILLED_FIELDS = (
+    "spark.sql.mergeNestedTypeCoercion.enabled",
+    "spark.sql.insertNestedTypeCoercion.enabled",
+)
 #: The value of the setting for a cluster that has no pattern of its own.
 REDACTION_FOR_CLUSTERS = f"{_DEFAULT_REDACTION}|{REDACTION_PATTERN}"
 
@@ -156,9 +162,11 @@ def enable(
         if extends:
             _set_session_catalog(spark, options)
         redact(spark)
+        _fill_fields(spark)
         return
     check_worker_python(spark)
     redact(spark)
+    _fill_fields(spark)
     _set_startup(spark)
     try:
         extension = extension_class(spark)
@@ -246,6 +254,16 @@ def _set_session_catalog(spark: Any, options: Mapping[str, str]) -> dict[str, st
     for name, value in settings.items():
         spark.conf.set(name, value)
     return settings
+
+
+def _fill_fields(spark: Any) -> None:
+    """Set `FILLED_FIELDS` for the session and for later ones, unless the user has set them."""
+    given = spark.conf.getAll
+    for name in FILLED_FIELDS:
+        if name not in given:
+            spark.conf.set(name, "true")
+        if not is_connect(spark):
+            spark.sparkContext._jsc.sc().conf().setIfMissing(name, "true")
 
 
 def is_enabled(spark: SparkSession) -> bool:

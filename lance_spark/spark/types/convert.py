@@ -47,6 +47,8 @@ _MAX_DICTIONARY_BYTES = 256 * 1024
 #: Maximum number of characters of a value in errors.
 _SHOWN = 60
 _DAY_NANOSECONDS = 86_400_000_000_000
+#: In place of the index of a child that a struct lacks.
+_ABSENT = -1
 
 
 class BatchConverter:
@@ -61,6 +63,8 @@ class BatchConverter:
         wider type is converted to a narrower one, with a check of each value.
     keep_dictionaries : bool
         Whether dictionary arrays of strings and bytes stay as they are, if Spark can read them.
+    fill_children : bool
+        Whether nullable children of structs that `source` lacks become null, at any depth.
 
     Raises
     ------
@@ -75,10 +79,11 @@ class BatchConverter:
         *,
         reading: bool,
         keep_dictionaries: bool = False,
+        fill_children: bool = False,
     ) -> None:
         self.target = target
         self._keeps = keep_dictionaries
-        planner = _Planner(reading)
+        planner = _Planner(reading, fill_children)
         self._columns: list[tuple[int, Step | None]] = []
         for field in target:
             index = find(source.names, field.name)
@@ -139,7 +144,9 @@ def is_short_dictionary(array: pa.DictionaryArray) -> bool:
     )
 
 
-def check_conversion(source: pa.Schema, target: pa.Schema, *, reading: bool) -> None:
+def check_conversion(
+    source: pa.Schema, target: pa.Schema, *, reading: bool, fill_children: bool = False
+) -> None:
     """Refuse schemas between which no batch can be converted.
 
     Raises
@@ -147,12 +154,13 @@ def check_conversion(source: pa.Schema, target: pa.Schema, *, reading: bool) -> 
     SchemaMismatchError
         As `BatchConverter`.
     """
-    BatchConverter(source, target, reading=reading)
+    BatchConverter(source, target, reading=reading, fill_children=fill_children)
 
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
     reading: bool
+    fill_children: bool
 
     def field(self, source: pa.Field, target: pa.Field, column: str) -> Step | None:
         """Plan the conversion of one field; None if the types are equal."""
@@ -184,7 +192,7 @@ class _Planner:
             inner = self.type(source, target.value_type, column)
             return _then(inner, self._encoded(target, column))
         if pa.types.is_null(source):
-            return lambda array: pa.nulls(len(array), target)
+            return _nulls(target)
         if pa.types.is_struct(source) and pa.types.is_struct(target):
             return self._struct(source, target, column)
         if pa.types.is_map(source) and pa.types.is_map(target):
@@ -214,6 +222,9 @@ class _Planner:
         for field in _fields(target):
             name = f"{column}.{field.name}"
             index = find(names, field.name)
+            if index < 0 and self.fill_children and field.nullable:
+                plans.append((_ABSENT, _nulls(field.type), None))
+                continue
             if index < 0:
                 raise SchemaMismatchError(
                     f"column {name} not found; {column} has {', '.join(names)}"
@@ -223,14 +234,15 @@ class _Planner:
             check = _no_nulls_below(name) if child.nullable and not field.nullable else None
             plans.append((index, self.value(child, field, name), check))
         if not self.reading:
-            _refuse_others(names, [names[plan[0]] for plan in plans], column)
+            found = [names[index] for index, _, _ in plans if index != _ABSENT]
+            _refuse_others(names, found, column)
 
         def step(array: Any) -> Any:
             bitmap = validity(array)
             children = struct_children(array)
             converted = []
             for index, plan, check in plans:
-                child = children[index]
+                child = array if index == _ABSENT else children[index]
                 if check is not None:
                     check(array, child)
                 converted.append(child if plan is None else plan(child))
@@ -458,6 +470,10 @@ def _fitted(dtype: str, length: int, is_padded: bool, column: str) -> Step:
         return array
 
     return step
+
+
+def _nulls(target: pa.DataType) -> Step:
+    return lambda array: pa.nulls(len(array), target)
 
 
 def _no_nulls(column: str) -> Step:

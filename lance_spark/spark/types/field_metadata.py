@@ -10,7 +10,7 @@ and writes again has it:
 | `spark.sql.metadata`: JSON | values of Spark that are no texts, as attributes of Spark ML |
 | extension types (`ARROW:extension:...`) | the same keys, as long as the type fits |
 | metadata of elements, keys and values | `lance.children` of the column, which Spark's types lack |
-| metadata of the schema | `lance.schema` of the first column |
+| metadata of the schema | `lance.schema` of each column, or of the first ones if it is long |
 | `spark.sql.default`: the default in SQL | the same; `CURRENT_DEFAULT` in tables by name |
 
 Some keys belong to another mechanism, and stay where they are:
@@ -63,8 +63,10 @@ DEFAULT = "spark.sql.default"
 CURRENT_DEFAULT, EXISTS_DEFAULT = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
 #: Key of Spark's fields: metadata of the elements, keys and values below a column.
 CHILDREN = "lance.children"
-#: Key of the first field of Spark's schema: the metadata of the schema.
+#: Key of the fields of Spark's schema: the metadata of the schema.
 SCHEMA = "lance.schema"
+#: Characters of the metadata of a schema in all fields together. Spark sends them with each plan.
+_MAX_SCHEMA_TEXT = 64 << 10
 
 _TYPED = "spark.sql.metadata"
 _BINARY = "lance.binary"
@@ -160,8 +162,13 @@ def with_extension(field: pa.Field, metadata: Mapping[str, Any]) -> pa.Field:
     return extended
 
 
+def max_copies(metadata: Mapping[str, Any]) -> int:
+    """Return how many fields have the metadata of the schema, for queries that leave out others."""
+    return max(1, _MAX_SCHEMA_TEXT // len(json.dumps(metadata)))
+
+
 def schema_metadata(fields: Iterable[Mapping[str, Any]]) -> dict[str, bytes]:
-    """Return the metadata of a new table's schema, which the metadata of one of its fields has."""
+    """Return the metadata of a new table's schema: that of the first field which has one."""
     for metadata in fields:
         schema = metadata.get(SCHEMA)
         if isinstance(schema, Mapping):

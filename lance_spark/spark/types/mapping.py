@@ -141,8 +141,10 @@ def to_declared_schema(schema: pa.Schema) -> spark.StructType:
         As `to_spark_schema`.
     """
     fields = [_spark_field(field, field.name) for field in schema]
-    if schema.metadata and fields:
-        fields[0].metadata[field_metadata.SCHEMA] = field_metadata.to_spark(schema.metadata)
+    if schema.metadata:
+        of_schema = field_metadata.to_spark(schema.metadata)
+        for field in fields[: field_metadata.max_copies(of_schema)]:
+            field.metadata[field_metadata.SCHEMA] = of_schema
     return spark.StructType(fields)
 
 

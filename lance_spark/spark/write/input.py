@@ -32,6 +32,8 @@ class InputConverter:
     ----------
     target : pyarrow.Schema
         Columns of the writer; columns that are not in `names` are left out.
+    fill_children : bool
+        As of `BatchConverter`.
 
     Raises
     ------
@@ -39,7 +41,9 @@ class InputConverter:
         A target column does not exist.
     """
 
-    def __init__(self, target: pa.Schema, names: Sequence[str]) -> None:
+    def __init__(
+        self, target: pa.Schema, names: Sequence[str], *, fill_children: bool = False
+    ) -> None:
         missing = [name for name in names if name not in target.names]
         if missing:
             raise SchemaMismatchError(
@@ -48,6 +52,7 @@ class InputConverter:
             )
         self._target = target
         self._names = list(names)
+        self._fill_children = fill_children
         self._source: pa.Schema | None = None
         self._convert: BatchConverter | None = None
 
@@ -68,7 +73,9 @@ class InputConverter:
             wanted = set(self._names)
             target = pa.schema([item for item in self._target if item.name in wanted])
             target = with_blobs_as_in(target, self._source)
-            self._convert = BatchConverter(self._source, target, reading=False)
+            self._convert = BatchConverter(
+                self._source, target, reading=False, fill_children=self._fill_children
+            )
         columns = [with_offsets(column) for column in batch.columns]
         yield from self._convert(pa.RecordBatch.from_arrays(columns, schema=self._source))
 

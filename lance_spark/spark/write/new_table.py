@@ -31,22 +31,26 @@ class NewTable:
     properties : mapping of str to str
         Those that start with ``lance.`` become the configuration of the table, all others its
         metadata.
+    replaces : bool
+        Whether the statement may replace a table: then it conflicts with another client that
+        creates the table meanwhile, and succeeds if it is repeated.
     """
 
     must_create: bool
     properties: Mapping[str, str] = field(default_factory=dict)
+    replaces: bool = False
 
     def options(self) -> dict[str, str]:
         """Return the options of a write that `parse` reads."""
         return {
-            OPTION: json.dumps(dict(self.properties)),
+            OPTION: json.dumps({"properties": dict(self.properties), "replaces": self.replaces}),
             "must_create": str(self.must_create).lower(),
         }
 
     @classmethod
-    def parse(cls, properties: str, must_create: bool) -> NewTable:
+    def parse(cls, text: str, must_create: bool) -> NewTable:
         """Parse the options."""
-        return cls(must_create, json.loads(properties))
+        return cls(must_create, **json.loads(text))
 
     def settings(self, options: WriteOptions) -> TableSettings:
         """Return the settings of the table."""
@@ -77,7 +81,8 @@ def begin_new_table(options: WriteOptions, schema: pa.Schema, new_table: NewTabl
     from lance_spark.table.commit.write_plan import begin_write
 
     arguments = {**write_arguments(options), "settings": new_table.settings(options)}
-    mode: Mode = "create" if new_table.must_create else "overwrite"
+    is_new = new_table.must_create and not new_table.replaces
+    mode: Mode = "create" if is_new else "overwrite"
     return begin_write(options.path, schema, mode=mode, **arguments)
 
 

@@ -107,9 +107,12 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     source = (
         to_arrow_schema(schema, options.column_metadata) if options.large_var_types else data_schema
     )
-    check_columns(source, columns.names, job.arrow_schema)
+    merges = effect.merge_schema
+    check_columns(source, columns.names, job.arrow_schema, fill_children=merges)
     if not partial:
-        return LanceWriter(job, columns.names, options.commit_message, effect.write_token)
+        return LanceWriter(
+            job, columns.names, options.commit_message, effect.write_token, fill_children=merges
+        )
     from lance_spark.spark.write.partial_overwrite import replacing_writer
 
     _check_read(job, effect.rows_read)
@@ -261,15 +264,35 @@ class _Columns:
         return filled_by(base.schema, Schema.from_arrow(target), name)
 
     def target(self, table: pa.Schema, *, merge: bool = False) -> pa.Schema:
-        """Return the appended columns: as the table has them, new columns as the DataFrame does."""
+        """Return the appended columns: as the table has them, new columns as the DataFrame does.
+
+        With `merge`, structs have all children of the table, and then those of the DataFrame.
+        """
         self.names = map_columns(self.data_schema.names, table, self._display, merge=merge)
-        return pa.schema(
-            [
-                table.field(name) if name in table.names else field.with_nullable(True)
-                for name, field in zip(self.names, self.data_schema, strict=True)
-            ],
-            table.metadata,
-        )
+        fields = []
+        for name, field in zip(self.names, self.data_schema, strict=True):
+            if name not in table.names:
+                fields.append(field.with_nullable(True))
+            elif merge:
+                fields.append(_with_new_children(table.field(name), field))
+            else:
+                fields.append(table.field(name))
+        return pa.schema(fields, table.metadata)
+
+
+def _with_new_children(field: pa.Field, data: pa.Field) -> pa.Field:
+    """Return a field of a table with the children of structs that only the data has."""
+    if not (pa.types.is_struct(field.type) and pa.types.is_struct(data.type)):
+        return field
+    children = list(field.type)
+    names = [child.name for child in children]
+    for child in data.type:
+        index = find(names, child.name)
+        if index < 0:
+            children.append(child.with_nullable(True))
+        else:
+            children[index] = _with_new_children(children[index], child)
+    return field.with_type(pa.struct(children))
 
 
 def _columns_of_property(options: WriteOptions) -> tuple[str, ...]:
@@ -405,11 +428,14 @@ def check_types(
     check_columns(to_arrow_schema(schema, options.column_metadata), names, target)
 
 
-def check_columns(data_schema: pa.Schema, names: list[str], target: pa.Schema) -> None:
-    """Refuse columns whose types cannot be converted; see `check_types`."""
+def check_columns(
+    data_schema: pa.Schema, names: list[str], target: pa.Schema, *, fill_children: bool = False
+) -> None:
+    """Refuse columns whose types cannot be converted; see `check_types` and `BatchConverter`."""
     source = pa.schema(
         field.with_name(name) for field, name in zip(data_schema, names, strict=True)
     )
-    check_conversion(source, with_blobs_as_in(target, source), reading=False)
+    target_types = with_blobs_as_in(target, source)
+    check_conversion(source, target_types, reading=False, fill_children=fill_children)
     for field in source:
         check_records(field, target.field(field.name), field.name)

@@ -70,6 +70,8 @@ class LanceWriter(TaskObject, DataSourceArrowWriter):
     ----------
     write_token : WriteToken, optional
         Identifies the write, which is skipped if it was committed before.
+    fill_children : bool
+        Whether children of structs that the rows lack become null.
     """
 
     #: Columns of the rows that tasks receive (`batches.received`).
@@ -83,9 +85,12 @@ class LanceWriter(TaskObject, DataSourceArrowWriter):
         names: Sequence[str],
         commit_message: str | None = None,
         write_token: WriteToken | None = None,
+        *,
+        fill_children: bool = False,
     ) -> None:
         self.job = job
         self.names = list(names)
+        self.fill_children = fill_children
         self.commit_message = commit_message
         self.write_token = write_token
 
@@ -123,7 +128,9 @@ class LanceWriter(TaskObject, DataSourceArrowWriter):
         first = next(rows, None)
         if first is None:
             return self.message([], watcher)
-        convert = InputConverter(self.job.arrow_schema, self.names)
+        convert = InputConverter(
+            self.job.arrow_schema, self.names, fill_children=self.fill_children
+        )
         writer = self.job.writer(task_number())
         # A batch may hold a large blob: neither a name nor a list keeps the first one.
         batches = chain(iter([first]), rows)

@@ -305,7 +305,7 @@ def latest(store: ObjectStore) -> ManifestLocation:
     if location is None:
         if store.exists(LATEST):
             return ManifestLocation(0, LATEST, NamingScheme.V1)
-        raise not_a_table(store)
+        raise _no_manifest(store)
     return location
 
 
@@ -485,11 +485,17 @@ def not_a_table(store: ObjectStore) -> LanceError:
             f"{store.display} is a Lance table of an early release of which only {LATEST} is left: "
             "its newest version can be read, but not changed. Write its rows to another path"
         )
-    if store.is_missing_folder():
-        return PathNotFoundError(
-            f"{store.display} is not a Lance table: the path does not exist; create the table, or "
-            "correct the path"
-        )
+    return _no_manifest(store)
+
+
+def _no_manifest(store: ObjectStore) -> TableNotFoundError:
+    # A client may be allowed to list the versions only.
+    with suppress(StorageError):
+        if store.is_missing_folder():
+            return PathNotFoundError(
+                f"{store.display} is not a Lance table: the path does not exist; create the table, "
+                "or correct the path"
+            )
     return TableNotFoundError(
         f"{store.display} is not a Lance table: it has no manifest in {FOLDER}/"
     )

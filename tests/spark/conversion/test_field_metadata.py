@@ -67,6 +67,19 @@ def test_metadata_and_extension_types_survive_a_round_trip() -> None:
     assert again.equals(stored, check_metadata=True)
 
 
+def test_queries_that_leave_out_columns_keep_the_metadata_of_the_schema() -> None:
+    fields = [pa.field(name, pa.int8()) for name in "abcd"]
+
+    def kept(metadata: dict[str, str]) -> list[Any]:
+        columns = mapping.to_spark_schema(pa.schema(fields, metadata))
+        return [mapping.to_arrow_schema(spark.StructType([column])).metadata for column in columns]
+
+    assert kept({"huggingface": "{}"}) == [{b"huggingface": b"{}"}] * 4
+    # Each plan has the schema.
+    assert kept({"pandas": "." * 30_000}) == [{b"pandas": b"." * 30_000}] * 2 + [None] * 2
+    assert kept({"pandas": "." * 90_000}) == [{b"pandas": b"." * 90_000}] + [None] * 3
+
+
 def test_values_of_all_types_survive_a_round_trip() -> None:
     metadata: dict[str, Any] = {
         "comment": "1",

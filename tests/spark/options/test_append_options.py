@@ -90,6 +90,52 @@ def test_nullable_columns_may_be_missing(path: Path) -> None:
         append(path, more(6))
 
 
+def test_an_append_fills_and_adds_children_of_structs(tmp_path: Path) -> None:
+    """Children that the DataFrame lacks are null at any depth, as Delta writes them; new children
+    of structs are added.
+    """
+    path = tmp_path / "nested"
+    whole = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.int8()))])
+    part = pa.struct([("A", pa.int32())])
+
+    def batch(first: int, struct: pa.StructType, value: dict[str, Any]) -> pa.RecordBatch:
+        """Return a row with the value in each column, and one without."""
+        others = [("q", pa.int8())] if struct is whole else []
+        new = [("new", pa.bool_())] if struct is part else []
+        columns = {
+            "id": ([first, first + 1], pa.int64()),
+            "s": ([value, None], pa.struct([*struct, *new])),
+            "deep": ([{"p": value}, {"p": None}], pa.struct([("p", struct), *others])),
+            "array": ([[value, None], None], pa.list_(struct)),
+            "map": ([[("k", value)], []], pa.map_(pa.string(), struct)),
+        }
+        return pa.record_batch({name: pa.array(*column) for name, column in columns.items()})
+
+    def expected(first: int, value: dict[str, Any]) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": first,
+                "s": {**value, "new": None},
+                "deep": {"p": value, "q": None},
+                "array": [value, None],
+                "map": [("k", value)],
+            },
+            {"id": first + 1, "s": None, "deep": {"p": None, "q": None}, "array": None, "map": []},
+        ]
+
+    row = {"a": 1, "b": [2]}
+    write_dataset(batch(0, whole, row), str(path), data_storage_version="2.2")
+    given = batch(2, part, {"A": 5})
+    with pytest.raises(SchemaMismatchError, match=r"column s\.b not found"):
+        append(path, given)
+    append(path, given, **MERGE)
+    assert table_of(path).to_pylist() == [*expected(0, row), *expected(2, {"a": 5, "b": None})]
+    required = pa.struct([("a", pa.int32()), pa.field("b", pa.int8(), nullable=False)])
+    write_dataset(pa.table({"s": pa.array([], required)}), str(tmp_path / "required"))
+    with pytest.raises(SchemaMismatchError, match=r"column s\.b not found"):
+        append(tmp_path / "required", pa.record_batch({"s": pa.array([{"A": 5}], part)}), **MERGE)
+
+
 def test_an_append_adds_new_columns(path: Path) -> None:
     """New columns are added in one version, with the metadata of their options. pylance appends to
     the table afterwards.

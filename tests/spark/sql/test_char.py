@@ -52,12 +52,23 @@ def test_writes_pad_and_check(spark: Any, catalog: TestCatalog) -> None:
     table.updateColumnsFrom(keyed, "c")
     table.addColumnsFrom(spark.sql("SELECT 'd' AS c, 5 AS n"), "c")
     assert catalog.rows("t") == [{"id": 1, "c": "d   ", "v": "e", "n": 5}]
-    catalog.sql("DELETE FROM CAT.t")
+    catalog.sql("DELETE FROM CAT.t WHERE c = 'e' OR length(v) = 2")
+    assert len(catalog.rows("t")) == 1
+    catalog.sql("DELETE FROM CAT.t AS t WHERE t.c = 'd'")
     assert catalog.rows("t") == []
 
 
-@pytest.mark.parametrize("inserts_only", [False, True])
-def test_keys_of_merges_meet(spark: Any, catalog: TestCatalog, inserts_only: bool) -> None:
+@pytest.mark.parametrize(
+    ("inserts_only", "setting"),
+    [
+        (False, "spark.sql.readSideCharPadding"),
+        (False, "spark.sql.preserveCharVarcharTypeInfo"),
+        (True, "spark.sql.preserveCharVarcharTypeInfo"),
+    ],
+)
+def test_keys_of_merges_meet(
+    spark: Any, catalog: TestCatalog, inserts_only: bool, setting: str
+) -> None:
     if inserts_only and SPARK < (4, 1):
         pytest.skip("Spark 4.0 fails to plan an insert of a query into char(n)")
     spark.sql(_SOURCE).createOrReplaceTempView("padded_source")
@@ -67,15 +78,17 @@ def test_keys_of_merges_meet(spark: Any, catalog: TestCatalog, inserts_only: boo
         for name in ("sql", "api"):
             catalog.sql(f"CREATE OR REPLACE TABLE CAT.{name} (id INT, c CHAR(4), v VARCHAR(4))")
             catalog.sql(f"INSERT INTO CAT.{name} VALUES (1, 'ab', 'ab'), (2, 'cd', 'cd')")
-        catalog.sql(
-            f"MERGE INTO CAT.sql t USING {source} s ON {key} {matched} "
-            "WHEN NOT MATCHED THEN INSERT (id, c, v) VALUES (s.n, s.k, s.k)"
-        )
         table = LanceTable.forPath(spark, str(catalog.root / "api.lance")).alias("t")
-        builder = table.merge(spark.table(source).alias("s"), key)
-        if not inserts_only:
-            builder = builder.whenMatchedUpdate(set={"id": "s.n"})
-        builder.whenNotMatchedInsert(values={"id": "s.n", "c": "s.k", "v": "s.k"}).execute()
+        with _set(spark, setting):
+            catalog.sql(
+                f"MERGE INTO CAT.sql t USING {source} s ON {key} {matched} "
+                "WHEN NOT MATCHED THEN INSERT (id, c, v) VALUES (s.n, s.k, s.k)"
+            )
+            builder = table.merge(spark.table(source).alias("s"), key)
+            if not inserts_only:
+                builder = builder.whenMatchedUpdate(set={"id": "s.n"})
+            values = {"id": "s.n", "c": "s.k", "v": "s.k"}
+            builder.whenNotMatchedInsert(values=values).execute()
         assert _rows(catalog, "sql") == expected, key
         assert _rows(catalog, "api") == expected, key
     spark.catalog.dropTempView("padded_source")

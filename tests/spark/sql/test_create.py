@@ -163,13 +163,16 @@ def test_a_table_is_not_replaced_in_part_by_save_as_table(catalog: TestCatalog) 
 
 @pytest.mark.parametrize("table", ["made.raced", "made.space.raced"])
 def test_one_of_several_statements_creates_a_table(catalog: TestCatalog, table: str) -> None:
-    """The others get Spark's error, or succeed if they say IF NOT EXISTS."""
+    """The others get Spark's error, or that of a conflict if they say OR REPLACE, or succeed if they
+    say IF NOT EXISTS.
+    """
     table = table.replace("made", NAME)
     catalog.sql("CREATE NAMESPACE IF NOT EXISTS CAT.space")
     statements = {
         "CREATE TABLE {}": "(id BIGINT)",
         "CREATE TABLE {}s": "AS SELECT id FROM range(3)",
         "CREATE TABLE IF NOT EXISTS {}i": "AS SELECT id FROM range(3)",
+        "CREATE OR REPLACE TABLE {}r": "AS SELECT id FROM range(3)",
     }
 
     def run(statement: str) -> str | None:
@@ -186,6 +189,9 @@ def test_one_of_several_statements_creates_a_table(catalog: TestCatalog, table: 
         assert catalog.spark.table(name).count() == (0 if "BIGINT" in rest else 3)
         if "NOT EXISTS" in create:
             assert conditions == [None] * 3
+        elif "REPLACE" in create:
+            assert None in conditions
+            assert {*conditions} <= {None, "LANCE_COMMIT_CONFLICT"}
         else:
             assert sorted(conditions, key=str) == [None, *["TABLE_OR_VIEW_ALREADY_EXISTS"] * 2]
 

@@ -49,6 +49,41 @@ def test_columns_and_fields_of_structs_are_added(catalog: TestCatalog) -> None:
     assert catalog.pylance("added").version == 4
 
 
+def test_fields_that_the_query_lacks(catalog: TestCatalog) -> None:
+    """As in Delta, an update keeps them outside arrays and maps; otherwise they are null."""
+    struct = "STRUCT<a: INT, b: STRUCT<c: INT, d: STRING>>"
+    catalog.run(
+        [
+            f"CREATE TABLE CAT.lacking (id INT, s {struct}, l ARRAY<{struct}>, "
+            f"m MAP<STRING, {struct}>)",
+            "INSERT INTO CAT.lacking SELECT id, s, array(s), map('k', s) FROM "
+            "(SELECT explode(array(1, 2)) AS id, struct(1, struct(2, 'x')) AS s)",
+        ]
+    )
+    query = (
+        "SELECT id, named_struct('b', b, 'new', true) AS s, array(named_struct('b', b)) AS l, "
+        "map('k', named_struct('b', b)) AS m FROM "
+        "(SELECT explode(array({})) AS id, named_struct('c', 5) AS b)"
+    )
+    old: dict[str, Any] = {"a": 1, "b": {"c": 2, "d": "x"}}
+    kept: dict[str, Any] = {"a": 1, "b": {"c": 5, "d": "x"}}
+    filled: dict[str, Any] = {"a": None, "b": {"c": 5, "d": None}}
+    true = {"new": True}
+    catalog.sql(MERGE.format("lacking", query.format("2, 3")))
+    expected = [
+        (1, {**old, "new": None}, [old], [("k", old)]),
+        (2, {**kept, **true}, [filled], [("k", filled)]),
+        (3, {**filled, **true}, [filled], [("k", filled)]),
+    ]
+    if SPARK >= (4, 2):
+        insert = "INSERT WITH SCHEMA EVOLUTION INTO CAT.lacking BY NAME "
+        catalog.sql(insert + query.format("4"))
+        expected.append((4, *expected[2][1:]))
+    assert rows(catalog, "lacking") == expected
+    plain = MERGE.replace(" WITH SCHEMA EVOLUTION", "")
+    assert "CANNOT_FIND_DATA" in catalog.refusal(plain.format("lacking", query.format("2")))
+
+
 def test_types_become_wider(catalog: TestCatalog) -> None:
     catalog.run(
         [

@@ -1,9 +1,13 @@
 package org.lancespark;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
+import java.util.WeakHashMap;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
@@ -26,6 +30,7 @@ import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.catalyst.streaming.WriteToStream;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
+import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.types.ArrayType;
@@ -45,7 +50,8 @@ import scala.runtime.BoxedUnit;
  *
  * <p>The types of descriptors have a mark, but Spark drops it when it casts a value to the type of
  * a column, or makes one column of two. So this class follows values from the tables to the write.
- * Numbers that an expression takes out of a descriptor are values.
+ * Numbers that an expression takes out of a descriptor are values. A checkpoint has the rows of a
+ * plan without the plan: its columns are known by their ids, which are those of the plan.
  */
 public final class DescriptorCheck extends AbstractFunction1 {
   /** The mark, in the metadata of the fields of a descriptor; Python sets it. */
@@ -54,11 +60,32 @@ public final class DescriptorCheck extends AbstractFunction1 {
   /** The metadata of a column that a job of LanceTable writes: the column of the table. */
   private static final String WRITTEN = "lance.written";
 
+  /**
+   * Columns without a mark in the results of the last plans, by their ids. The columns of a union
+   * have the ids of its first side: a checkpoint of that side alone is refused, too.
+   */
+  private static final Map RESULTS = Collections.synchronizedMap(new LastIds());
+
+  /** The rows of checkpoints, each with the positions of columns that have descriptors. */
+  private static final Map CHECKPOINTS = Collections.synchronizedMap(new WeakHashMap());
+
+  /** The number of columns that are kept. */
+  private static final int MAX_RESULTS = 10000;
+
+  static class LastIds extends LinkedHashMap {
+    protected boolean removeEldestEntry(Map.Entry eldest) {
+      return size() > MAX_RESULTS;
+    }
+  }
+
   public Object apply(Object plan) {
     String message = null;
     try {
       Values values = new Values((LogicalPlan) plan);
-      message = values.hasDescriptors() ? values.problem() : null;
+      if (values.hasDescriptors()) {
+        message = values.problem();
+        values.keepResults(((LogicalPlan) plan).output());
+      }
     } catch (Exception e) {
       Log.leftToSpark("descriptors of blobs", e);
     } catch (LinkageError e) {
@@ -95,12 +122,45 @@ public final class DescriptorCheck extends AbstractFunction1 {
 
     boolean hasDescriptors() {
       for (int i = 0; i < nodes.size(); i++) {
+        if (nodes.get(i) instanceof LogicalRDD) {
+          addCheckpoint((LogicalRDD) nodes.get(i));
+        }
+      }
+      for (int i = 0; i < nodes.size(); i++) {
         LogicalPlan node = (LogicalPlan) nodes.get(i);
         if (node.children().isEmpty() && anyIn(node.output())) {
           return true;
         }
       }
       return false;
+    }
+
+    /** Adds columns of a checkpoint. In a join with itself, one side gets new ids. */
+    private void addCheckpoint(LogicalRDD checkpoint) {
+      Set positions = (Set) CHECKPOINTS.get(checkpoint.rdd());
+      Set found = new HashSet();
+      for (int i = 0; i < checkpoint.output().size(); i++) {
+        Attribute column = (Attribute) checkpoint.output().apply(i);
+        Integer position = Integer.valueOf(i);
+        if (RESULTS.containsKey(column.exprId())
+            || positions != null && positions.contains(position)) {
+          ids.add(column.exprId());
+          found.add(position);
+        }
+      }
+      if (!found.isEmpty()) {
+        CHECKPOINTS.put(checkpoint.rdd(), found);
+      }
+    }
+
+    /** Keeps columns of a result, of which Spark may make a checkpoint. */
+    void keepResults(Seq output) {
+      for (Iterator i = output.iterator(); i.hasNext(); ) {
+        Attribute column = (Attribute) i.next();
+        if (isDescriptor(column) && !isMarked(column.dataType())) {
+          RESULTS.put(column.exprId(), Boolean.TRUE);
+        }
+      }
     }
 
     /** Returns what is wrong with a plan that has descriptors; null if it does not write them. */

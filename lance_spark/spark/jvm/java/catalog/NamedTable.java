@@ -345,6 +345,11 @@ public class NamedTable
     return hasKey && hasAddresses();
   }
 
+  /** Returns whether a column has char(n) or varchar(n), also inside of its type. */
+  boolean hasLimitedTexts() {
+    return CharVarcharUtils.hasCharVarchar(declared);
+  }
+
   /** Returns the names of columns of char(n), whose values Spark pads. */
   Set paddedColumns() {
     Set names = new HashSet();

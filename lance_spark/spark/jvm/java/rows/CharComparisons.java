@@ -6,6 +6,7 @@ import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -138,6 +139,8 @@ public class CharComparisons extends Replacing {
   }
 
   private static boolean isChar(Expression e, Set ids) {
-    return e instanceof Attribute && ids.contains(((Attribute) e).exprId());
+    // A column keeps its type under spark.sql.preserveCharVarcharTypeInfo, and is cast to strings.
+    Expression column = e instanceof Cast ? ((Cast) e).child() : e;
+    return column instanceof Attribute && ids.contains(((Attribute) column).exprId());
   }
 }

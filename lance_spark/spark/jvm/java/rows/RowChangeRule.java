@@ -179,7 +179,7 @@ public class RowChangeRule extends Rule {
       DataSourceV2Relation relation = (DataSourceV2Relation) below;
       String[] all = relation.schema().fieldNames();
       boolean isWhole = Arrays.equals(all, ((LogicalPlan) target).schema().fieldNames());
-      boolean isPadded = !((NamedTable) relation.table()).paddedColumns().isEmpty();
+      boolean isPadded = ((NamedTable) relation.table()).hasLimitedTexts();
       return isWhole && isPadded ? relation : null;
     }
 

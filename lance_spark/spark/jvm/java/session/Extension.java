@@ -49,6 +49,9 @@ public class Extension extends AbstractFunction1 {
     if (Versions.leavesColumnsOut()) {
       target.injectResolutionRule(new MissingColumnsOfSession());
     }
+    if (Versions.padsBeforeDeletes()) {
+      target.injectResolutionRule(new PaddedDeletesOfSession());
+    }
     if (Versions.sharesOptions()) {
       target.injectHintResolutionRule(new OwnOptionsOfSession());
     }
@@ -85,6 +88,9 @@ public class Extension extends AbstractFunction1 {
       LateralSearchRule.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
+      }
+      if (Versions.padsBeforeDeletes()) {
+        addRule((SparkSession) session, "extendedResolutionRules", new PaddedDeletes());
       }
       if (Versions.sharesOptions()) {
         addRule(
@@ -240,6 +246,12 @@ public class Extension extends AbstractFunction1 {
   public static class MissingColumnsOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new MissingColumnsRule();
+    }
+  }
+
+  public static class PaddedDeletesOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new PaddedDeletes();
     }
   }
 

@@ -65,6 +65,11 @@ final class Versions {
     return isFirst();
   }
 
+  /** Returns whether Spark pads the columns of a table before it plans a DELETE from it. */
+  static boolean padsBeforeDeletes() {
+    return isFirst();
+  }
+
   /** Returns whether all references of a statement to a table get the options of the first. */
   static boolean sharesOptions() {
     return spark().matches("4\\.[0-2]\\..*");
