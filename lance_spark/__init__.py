@@ -6,6 +6,7 @@
 - `LanceTable`, `MergeBuilder`, `ChangeResult`: changes of tables by Spark jobs
 - `enable`, `is_enabled`: push-down of columns, filters, limits and aggregates
 - `BasePath`, `IndexConfig`, `ManifestStore`, `ManifestEntry`, `batch_udf`: arguments of the above
+- `Progress`: what the `progress_callback` of calls that can take long receives
 - `lance_spark.errors`: the errors; `lance_spark.inspect`: reports about tables
 
 Modules, packages and names that no `__all__` of these packages lists are internal.
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lance_spark.errors import LanceError
     from lance_spark.mutations.columns.batch_udf import batch_udf
     from lance_spark.mutations.indexes.create import IndexConfig
+    from lance_spark.progress import Progress
     from lance_spark.spark.jvm.enable import enable, is_enabled
     from lance_spark.spark.table import ChangeResult, LanceTable, MergeBuilder
     from lance_spark.storage.commit.manifest_store import ManifestEntry, ManifestStore
@@ -40,6 +42,7 @@ __all__ = [
     "ManifestEntry",
     "ManifestStore",
     "MergeBuilder",
+    "Progress",
     "__version__",
     "batch_udf",
     "enable",
@@ -62,6 +65,7 @@ if not TYPE_CHECKING:
             "ManifestEntry": "lance_spark.storage.commit.manifest_store",
             "ManifestStore": "lance_spark.storage.commit.manifest_store",
             "MergeBuilder": "lance_spark.spark.table",
+            "Progress": "lance_spark.progress",
             "batch_udf": "lance_spark.mutations.columns.batch_udf",
             "enable": "lance_spark.spark.jvm.enable",
             "errors": "lance_spark.errors",
