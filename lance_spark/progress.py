@@ -502,7 +502,7 @@ class _Bars:
             total=event.total,
             desc=f"lance {self._title}: {event.stage}",
             unit="B" if is_bytes else f" {event.unit}",
-            unit_scale=True,
+            unit_scale=event.unit in ("rows", "keys", "bytes"),
             unit_divisor=1024 if is_bytes else 1000,
             dynamic_ncols=True,
             leave=False,

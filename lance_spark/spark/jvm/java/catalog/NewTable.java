@@ -144,6 +144,7 @@ public class NewTable implements StagedTable, SupportsWrite {
 
     Builder(NewTable table, WriteBuilder python) {
       super(python, false);
+      named(table.name());
       this.table = table;
     }
 
