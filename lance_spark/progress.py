@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 _P = ParamSpec("_P")
 
-#: If it is 0, no bar and no progress line of a Spark job is shown.
+#: The environment variable. If it is 0, no bar and no progress line of a Spark job is shown.
 VARIABLE = "LANCE_SPARK_PROGRESS"
 #: The parameter of calls that report progress.
 PARAMETER = "progress_callback"
