@@ -278,7 +278,7 @@ def reporting(title: str, callback: Any = None) -> Iterator[None]:
         raise InvalidInputError(f"{PARAMETER} must be a function, not {type(callback).__name__}")
     bars = None
     if callback is None:
-        if _CURRENT.get() is not None or not is_visible():
+        if is_reported() or not is_visible():
             yield
             return
         callback = bars = _Bars(title)
@@ -289,6 +289,11 @@ def reporting(title: str, callback: Any = None) -> Iterator[None]:
         _CURRENT.reset(token)
         if bars is not None:
             bars.close()
+
+
+def is_reported() -> bool:
+    """Return whether someone follows the work that this code is a part of."""
+    return _CURRENT.get() is not None
 
 
 @contextmanager

@@ -168,7 +168,8 @@ def plan_merge(
     scanner = dataset.scanner(
         [*read, ROW_ADDRESS.name], filters=key_filter, use_scalar_index=clauses.use_index
     )
-    total = dataset.count_rows() if key_filter is None else None
+    is_counted = key_filter is None and progress.is_reported()
+    total = dataset.count_rows() if is_counted else None
     batches = progress.counted(scanner.to_batches(), "match", total, "rows", lambda b: b.num_rows)
     target = pa.Table.from_batches(batches, scanner.projected_schema)
     addresses: UInt64Array = target[ROW_ADDRESS.name].to_numpy()
