@@ -7,6 +7,7 @@
 - `enable`, `is_enabled`: push-down of columns, filters, limits and aggregates
 - `cache_stats`, `CacheStats`: what this process keeps of tables
 - `BasePath`, `IndexConfig`, `ManifestStore`, `ManifestEntry`, `batch_udf`: arguments of the above
+- `Progress`: what the `progress_callback` of calls that can take long receives
 - `lance_spark.errors`: the errors; `lance_spark.inspect`: reports about tables
 
 Modules, packages and names that no `__all__` of these packages lists are internal.
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lance_spark.errors import LanceError
     from lance_spark.mutations.columns.batch_udf import batch_udf
     from lance_spark.mutations.indexes.create import IndexConfig
+    from lance_spark.progress import Progress
     from lance_spark.spark.jvm.enable import enable, is_enabled
     from lance_spark.spark.table import ChangeResult, LanceTable, MergeBuilder
     from lance_spark.storage.commit.manifest_store import ManifestEntry, ManifestStore
@@ -44,6 +46,7 @@ __all__ = [
     "ManifestEntry",
     "ManifestStore",
     "MergeBuilder",
+    "Progress",
     "__version__",
     "batch_udf",
     "cache_stats",
@@ -68,6 +71,7 @@ if not TYPE_CHECKING:
             "ManifestEntry": "lance_spark.storage.commit.manifest_store",
             "ManifestStore": "lance_spark.storage.commit.manifest_store",
             "MergeBuilder": "lance_spark.spark.table",
+            "Progress": "lance_spark.progress",
             "batch_udf": "lance_spark.mutations.columns.batch_udf",
             "cache_stats": "lance_spark.dataset.facts.cache_stats",
             "enable": "lance_spark.spark.jvm.enable",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import CorruptTableError, InvalidOptionError, LanceError
+from lance_spark.progress import reporting
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
@@ -31,7 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
             # Names of columns can have characters that the terminal's encoding lacks.
             stream.reconfigure(errors="backslashreplace")
     try:
-        sys.stdout.write(_run(options))
+        with reporting(options.command):
+            output = _run(options)
+        sys.stdout.write(output)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader, such as `head`, has closed the pipe: the flush at exit must not fail again.

@@ -32,6 +32,7 @@ PACKAGES = [
     "lance_spark.storage",
     "lance_spark.proto",
     "lance_spark.arguments",
+    "lance_spark.progress",
     "lance_spark.errors",
     "lance_spark._forks",
     "lance_spark._version",

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from lance_spark.table.commit.transaction import Transaction
     from lance_spark.table.fragments.files import DataFile, DeletionFile
     from lance_spark.table.fragments.fragment import Fragment
+    from lance_spark.table.fragments.write_progress import FragmentWriteProgress
     from lance_spark.table.indexes.metadata import Index, IndexFile
     from lance_spark.table.manifest.history import VersionInfo
     from lance_spark.table.mem_wal.details import ShardingField, ShardingSpec
@@ -140,6 +141,7 @@ __all__ = [
     "MergeInsertBuilder",
     "MergeResult",
     "Fragment",
+    "FragmentWriteProgress",
     "FreshRows",
     "IOStats",
     "Index",
@@ -221,6 +223,7 @@ if not TYPE_CHECKING:
             "MergeInsertBuilder": "lance_spark.dataset.changes.merge_insert",
             "MergeResult": "lance_spark.dataset.changes.merge_rows",
             "Fragment": "lance_spark.table.fragments.fragment",
+            "FragmentWriteProgress": "lance_spark.table.fragments.write_progress",
             "FreshRows": "lance_spark.dataset.fresh.rows",
             "IOStats": "lance_spark.storage.io_counts",
             "Index": "lance_spark.table.indexes.metadata",

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lance_spark.arguments import takes_keywords
 from lance_spark.dataset.history import HistoryMethods
+from lance_spark.progress import ProgressCallback, reports_progress
 from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class ColumnMethods(HistoryMethods):
         return {key: value.decode(errors="replace") for key, value in metadata.items()}
 
     @takes_keywords(renamed={"reader_schema": "output_schema"})
+    @reports_progress
     def add_columns(
         self,
         transforms: Any,
@@ -56,6 +58,7 @@ class ColumnMethods(HistoryMethods):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = 10,
         max_retries: int = 20,
+        progress_callback: ProgressCallback | None = None,
     ) -> Self:
         """Add columns to the existing rows, in one commit.
 
@@ -81,6 +84,8 @@ class ColumnMethods(HistoryMethods):
         commit_message, transaction_properties, conflict_retries, max_retries
             As in `drop_columns`. After a conflict, values are computed again only for changed
             fragments.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -151,6 +156,7 @@ class ColumnMethods(HistoryMethods):
         )
         return self._committed(drop_columns(self._table, columns, options))
 
+    @reports_progress
     def alter_columns(
         self,
         *alterations: Mapping[str, Any],
@@ -158,6 +164,7 @@ class ColumnMethods(HistoryMethods):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = 10,
         max_retries: int = 20,
+        progress_callback: ProgressCallback | None = None,
     ) -> Self:
         """Rename columns, change their types or nullability, in one commit.
 
@@ -170,6 +177,8 @@ class ColumnMethods(HistoryMethods):
             column are rewritten.
         commit_message, transaction_properties, conflict_retries, max_retries
             As in `drop_columns`.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------

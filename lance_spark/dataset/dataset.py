@@ -22,6 +22,7 @@ from lance_spark.dataset.recall import RecallMethods
 from lance_spark.dataset.rows.blobs import BlobMethods
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.namespace import table_entry
+from lance_spark.progress import ProgressCallback, reports_progress
 from lance_spark.storage.commit.lock import CommitLock, with_lock
 from lance_spark.storage.commit.manifest_store import ManifestStore, with_store
 from lance_spark.storage.options.base_paths import with_base_params
@@ -71,6 +72,7 @@ class Dataset(
         return DatasetOptimizer(self)
 
     @takes_keywords(renamed={"predicate": "filters"})
+    @reports_progress
     def delete(
         self,
         filters: str | pc.Expression | Iterable[Sequence[Any]] | None = None,
@@ -83,6 +85,7 @@ class Dataset(
         conflict_retries: int = 10,
         retry_timeout: datetime.timedelta | None = None,
         max_retries: int = 20,
+        progress_callback: ProgressCallback | None = None,
     ) -> Self:
         """Delete rows in one commit, by writing deletion files. Data files do not change.
 
@@ -103,6 +106,8 @@ class Dataset(
             client changed some of them.
         max_retries : int
             Maximum number of times to retry a commit after other clients committed first.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -142,6 +147,7 @@ class Dataset(
         renamed={"where": "filters"},
         refused={"data_storage_version": ((), "new files have the file version of the table")},
     )
+    @reports_progress
     def update(
         self,
         updates: Mapping[str, Any],
@@ -153,6 +159,7 @@ class Dataset(
         conflict_retries: int = 10,
         retry_timeout: datetime.timedelta | None = None,
         max_retries: int = 20,
+        progress_callback: ProgressCallback | None = None,
     ) -> Self:
         """Update the values of rows in one commit.
 
@@ -181,6 +188,8 @@ class Dataset(
             Time after which the update is not replanned; no limit by default.
         max_retries : int
             Maximum number of times to retry a commit after other clients committed first.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------

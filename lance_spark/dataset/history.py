@@ -12,6 +12,7 @@ from lance_spark.arguments import check_least, checks_arguments, takes_keywords
 from lance_spark.dataset.changes.write_keywords import REFUSED
 from lance_spark.errors import naming
 from lance_spark.namespace import table_entry
+from lance_spark.progress import ProgressCallback, reports_progress
 from lance_spark.storage.commit.lock import CommitLock, with_lock
 from lance_spark.storage.options.base_paths import with_base_params
 from lance_spark.storage.store import ObjectStore
@@ -401,11 +402,14 @@ class HistoryMethods:
         manifest = shallow_clone(self._at(reference, self._storage_options), target)
         return self._without_reading(target, manifest, options)
 
+    @reports_progress
     def deep_clone(
         self,
         target_path: str | os.PathLike[str],
         reference: Reference | None = None,
         storage_options: Mapping[str, str] | None = None,
+        *,
+        progress_callback: ProgressCallback | None = None,
     ) -> Self:
         """Create a table with copies of all files of a version, and open it.
 
@@ -413,6 +417,8 @@ class HistoryMethods:
         ----------
         target_path, reference, storage_options
             As in `shallow_clone`.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------

@@ -9,6 +9,7 @@ from lance_spark.arguments import Refusals, takes_keywords
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.spelling import spelled
+from lance_spark.progress import ProgressCallback, reports_progress
 from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
@@ -89,7 +90,10 @@ class IndexMethods(HistoryMethods):
 
         return index_statistics(self._table, name)
 
-    def check_index(self, name: str) -> IndexCheck:
+    @reports_progress
+    def check_index(
+        self, name: str, *, progress_callback: ProgressCallback | None = None
+    ) -> IndexCheck:
         """Compare an index with its column, in both directions.
 
         Reads the index and the column, one segment of the index after the other. Changes nothing.
@@ -100,6 +104,8 @@ class IndexMethods(HistoryMethods):
         ----------
         name : str
             Name of the index.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -124,7 +130,8 @@ class IndexMethods(HistoryMethods):
 
         return check_index(self._table, name)
 
-    @takes_keywords(unused=("progress_callback",), refused=_REFUSED)
+    @takes_keywords(refused=_REFUSED)
+    @reports_progress
     def create_scalar_index(
         self,
         column: str,
@@ -139,6 +146,7 @@ class IndexMethods(HistoryMethods):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = 5,
         max_retries: int = 20,
+        progress_callback: ProgressCallback | None = None,
         **options: Any,
     ) -> Self:
         """Create an index of a column, which scans with filters use.
@@ -178,6 +186,8 @@ class IndexMethods(HistoryMethods):
             fragments.
         max_retries : int
             Maximum number of times to retry the commit after other clients committed first.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
         **options
             ``zone_size``: rows of a page of a BTREE index; 4,096 by default.
             ``rows_per_zone``: live rows of a zone of a ZONEMAP index; 8,192 by default.
@@ -238,6 +248,7 @@ class IndexMethods(HistoryMethods):
         return self._committed(create_index(self._table, request, commit_options))
 
     @takes_keywords(refused=REFUSED_OF_VECTORS)
+    @reports_progress
     def create_index(
         self,
         column: str | Sequence[str],
@@ -258,6 +269,7 @@ class IndexMethods(HistoryMethods):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = 5,
         max_retries: int = 20,
+        progress_callback: ProgressCallback | None = None,
         **options: Any,
     ) -> Self:
         """Create an index of a column of vectors, which searches by `nearest` use.
@@ -302,6 +314,8 @@ class IndexMethods(HistoryMethods):
         fragment_ids, num_segments, commit_message, transaction_properties, conflict_retries, \
         max_retries
             As for `create_scalar_index`. All segments have the same centroids and codewords.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
         **options
             ``num_bits``: bits of a codeword of ``PQ``, 8 (the default) or 4; of an item of ``RQ``,
             from 1 to 9, 5 by default. ``sample_rate``: rows that are read for each partition and
@@ -374,6 +388,7 @@ class IndexMethods(HistoryMethods):
             **config.parameters,
         )
 
+    @reports_progress
     def optimize_indices(
         self,
         index_names: Sequence[str] | None = None,
@@ -384,6 +399,7 @@ class IndexMethods(HistoryMethods):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = 5,
         max_retries: int = 20,
+        progress_callback: ProgressCallback | None = None,
     ) -> Self:
         """Extend indexes to the fragments that they do not cover.
 
@@ -400,6 +416,8 @@ class IndexMethods(HistoryMethods):
             Whether to create the indexes again over all fragments, in place of their segments.
         commit_message, transaction_properties, conflict_retries, max_retries
             As for `create_scalar_index`.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------

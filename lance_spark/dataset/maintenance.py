@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from lance_spark.arguments import takes_keywords
 from lance_spark.dataset.history import HistoryMethods
+from lance_spark.progress import ProgressCallback, reports_progress
 from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class MaintenanceMethods(HistoryMethods):
         unused=WITHOUT_EFFECT,
         refused={"data_storage_version": ((), "new files have the file version of the table")},
     )
+    @reports_progress
     def compact_files(
         self,
         *,
@@ -49,6 +51,7 @@ class MaintenanceMethods(HistoryMethods):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = 0,
         max_retries: int = 20,
+        progress_callback: ProgressCallback | None = None,
     ) -> tuple[Self, CompactionMetrics]:
         """Rewrite small fragments to large fragments, without their deleted rows.
 
@@ -86,6 +89,8 @@ class MaintenanceMethods(HistoryMethods):
             the second half of these attempts, fragments that change during the commit are left out.
         max_retries : int
             Maximum number of times to retry a commit after other clients committed first.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -126,6 +131,7 @@ class MaintenanceMethods(HistoryMethods):
         )
         return self._committed(table), metrics
 
+    @reports_progress
     def move_fragments(
         self,
         base: str,
@@ -136,6 +142,7 @@ class MaintenanceMethods(HistoryMethods):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = 0,
         max_retries: int = 20,
+        progress_callback: ProgressCallback | None = None,
     ) -> tuple[Self, CompactionMetrics]:
         """Move fragments to a base path, or to the table's root, by rewriting their rows there.
 
@@ -150,6 +157,8 @@ class MaintenanceMethods(HistoryMethods):
             Ids of the fragments to move; all by default.
         num_threads, commit_message, transaction_properties, conflict_retries, max_retries
             As in `compact_files`.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -185,11 +194,17 @@ class MaintenanceMethods(HistoryMethods):
         )
         return self._committed(table), metrics
 
-    def validate(self) -> None:
+    @reports_progress
+    def validate(self, *, progress_callback: ProgressCallback | None = None) -> None:
         """Check that the manifest of the version is consistent, and that its files fit it.
 
         Reads the ends of all data files, the deletion files, and row ids and row versions, but no
         values of columns. Changes nothing. `lance_spark.scan.validate` lists the checks.
+
+        Parameters
+        ----------
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
 
         Raises
         ------
@@ -210,6 +225,7 @@ class MaintenanceMethods(HistoryMethods):
 
         validate(self._table)
 
+    @reports_progress
     def cleanup_old_versions(
         self,
         older_than: datetime.timedelta | None = None,
@@ -222,6 +238,7 @@ class MaintenanceMethods(HistoryMethods):
         delete_rate_limit: int | None = None,
         delete_concurrency: int | None = None,
         dry_run: bool = False,
+        progress_callback: ProgressCallback | None = None,
     ) -> CleanupStats:
         """Remove old versions, and the files that only they refer to.
 
@@ -255,6 +272,8 @@ class MaintenanceMethods(HistoryMethods):
             one.
         dry_run : bool
             Remove nothing; only return what would be removed.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------

@@ -13,6 +13,7 @@ from lance_spark.dataset.changes.write_keywords import REFUSED, UNUSED
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.dataset.error_paths import names_table_at
 from lance_spark.namespace import table_entry
+from lance_spark.progress import ProgressCallback, reports_progress
 from lance_spark.storage.commit.lock import CommitLock, with_lock
 from lance_spark.storage.commit.manifest_store import ManifestStore, with_store
 from lance_spark.storage.options.base_paths import with_base_params
@@ -20,10 +21,12 @@ from lance_spark.storage.options.base_paths import with_base_params
 if TYPE_CHECKING:
     from lance_spark.table.bases import BaseLike
     from lance_spark.table.commit.write_job import Mode
+    from lance_spark.table.fragments.write_progress import FragmentWriteProgress
 
 
 @takes_keywords(renamed={"data_obj": "data"}, unused=UNUSED, refused=REFUSED)
 @names_table_at
+@reports_progress
 def write_dataset(
     data: pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch],
     uri: str | os.PathLike[str] | None = None,
@@ -53,6 +56,8 @@ def write_dataset(
     commit_lock: CommitLock | None = None,
     namespace_client: object | None = None,
     table_id: Sequence[str] | None = None,
+    progress: FragmentWriteProgress | None = None,
+    progress_callback: ProgressCallback | None = None,
 ) -> Dataset:
     """Write rows to a table in one commit.
 
@@ -121,6 +126,10 @@ def write_dataset(
     manifest_store, commit_lock, namespace_client, table_id
         As in `open_dataset`. With the mode ``create``, the namespace chooses the place of the
         table; with other modes, it must have the table.
+    progress : FragmentWriteProgress, optional
+        Told of each fragment that is written.
+    progress_callback : callable, optional
+        Receives a `lance_spark.Progress` from time to time.
 
     Returns
     -------
@@ -174,6 +183,7 @@ def write_dataset(
                 initial_bases=initial_bases,
                 target_bases=target_bases,
                 target_all_bases=target_all_bases,
+                progress=progress,
                 storage_options=entry.storage_options,
             ),
             entry.storage_options,

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
+from lance_spark import progress
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError, LanceError, naming
 from lance_spark.file.open import open_file
@@ -33,7 +34,7 @@ from lance_spark.inspect.report import (
     TableFacts,
     VersionFacts,
 )
-from lance_spark.storage.parallel import read_all
+from lance_spark.storage.parallel import read_each
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.commit.transaction import Transaction
@@ -162,13 +163,11 @@ def _facts_of(
     current = version_facts(table)
     for name in columns or ():
         table.schema.path(name)
-    read = tuple(
-        read_all(
-            lambda pair: _read_file(table, *pair, columns),
-            _choose_files(table.manifest, fragments, files),
-            local=table.store.is_local,
-        )
+    chosen = _choose_files(table.manifest, fragments, files)
+    parts = read_each(
+        lambda pair: _read_file(table, *pair, columns), chosen, local=table.store.is_local
     )
+    read = tuple(progress.counted(parts, "read_files", len(chosen), "files"))
     past, num_versions = past_versions(table.store, versions)
     problems = [f"{file.path}: {file.problem}" for file in read if file.problem]
     indexes: tuple[IndexFacts, ...] = ()

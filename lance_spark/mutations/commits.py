@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from lance_spark import progress
 from lance_spark.arguments import check_least
 from lance_spark.errors import (
     CommitConflictError,
@@ -140,8 +141,10 @@ def after_failure(clean_up: Callable[[], object]) -> Iterator[None]:
         yield
     except UncertainCommitError:
         raise
-    except LanceError:
-        clean_up()
+    except BaseException as error:
+        # No callback is called while a commit is under way.
+        if isinstance(error, LanceError) or progress.raised(error):
+            clean_up()
         raise
 
 

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from lance_spark import progress
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import join
@@ -91,6 +92,30 @@ class Runner(ABC):
             Results in the order of the tasks.
         """
 
+    def run_counted(
+        self,
+        tasks: Sequence[_T],
+        run: Callable[[_T], _R],
+        undo: Callable[[_R], object],
+        stage: str,
+        total: int | None,
+        unit: str,
+    ) -> list[_R]:
+        """Run tasks in a stage of progress, in which they count; see `run` and `progress.stage`.
+
+        An error of a callback at the end of the stage undoes the tasks, too.
+        """
+        results: list[_R] = []
+        try:
+            with progress.stage(stage, total, unit):
+                results = self.run(tasks, run, undo)
+        except BaseException:
+            for result in results:
+                with suppress(StorageError):
+                    undo(result)
+            raise
+        return results
+
 
 class LocalRunner(Runner):
     """Runs tasks in this process.
@@ -111,9 +136,10 @@ class LocalRunner(Runner):
     ) -> list[_R]:
         """Run tasks; see `Runner.run`."""
         pool = ThreadPoolExecutor(self._threads)
-        futures = [pool.submit(run, task) for task in tasks]
+        counting = progress.bound(run)
+        futures = [pool.submit(counting, task) for task in tasks]
         try:
-            return [future.result() for future in futures]
+            return list(progress.results(futures))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             for future in futures:

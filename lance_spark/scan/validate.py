@@ -26,6 +26,7 @@ from itertools import islice, pairwise
 
 from pyroaring import BitMap
 
+from lance_spark import progress
 from lance_spark.errors import CorruptError, CorruptTableError, MissingFileError, naming
 from lance_spark.file.open import open_file
 from lance_spark.file.schema.field import Field
@@ -112,7 +113,8 @@ def _problems(table: OpenTable) -> Iterator[str]:
     def check(fragment: Fragment) -> list[str]:
         return list(_fragment_problems(paths, table.schema.fields, fragment))
 
-    for problems in read_each(check, fragments, local=paths.store.is_local):
+    checked = read_each(check, fragments, local=paths.store.is_local)
+    for problems in progress.counted(checked, "check_fragments", len(fragments), "fragments"):
         yield from problems
     if manifest.flags.stable_row_ids:
         yield from _error_of(lambda: _check_row_ids(table, fragments))

@@ -211,7 +211,7 @@ class Job(AbstractContextManager["Job"]):
 
     def _collect(self, frame: DataFrame, work: Any, step: str, writes: bool) -> list[Any]:
         title = f"{self._title}: {step}"
-        with _job_group(self._spark, title) as group, progress_line(self._spark, group, title):
+        with job_group(self._spark, title) as group, progress_line(self._spark, group, title):
             before = self._job_numbers(group)
             self._is_in_job = True
             try:
@@ -380,8 +380,8 @@ def _waves(sizes: Sequence[int]) -> Iterator[range]:
 
 
 @contextmanager
-def _job_group(spark: Any, title: str) -> Iterator[str]:
-    """Set the description of this thread's Spark jobs; yield their group."""
+def job_group(spark: Any, title: str) -> Iterator[str]:
+    """Describe the Spark jobs of this thread in the context; yield their group."""
     if is_connect(spark):
         tag = f"lance-{uuid.uuid4()}"
         spark.addTag(tag)

@@ -11,7 +11,6 @@ Python workers some seconds later. Until then they write files.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import threading
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_spark import errors
 from lance_spark.errors import LanceError, UncertainCommitError
+from lance_spark.progress import is_visible
 from lance_spark.spark.jvm.classes import is_connect
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 #: Seconds between two updates.
 _INTERVAL = 0.5
-_VARIABLE = "LANCE_SPARK_PROGRESS"
 #: Spark checks every two seconds whether a task is interrupted, and kills its Python worker after
 #: spark.python.task.killTimeout, by default two more seconds.
 _PATIENCE = 10.0
@@ -65,18 +64,6 @@ def progress_line(spark: SparkSession, group: str, title: str) -> Iterator[None]
             if stop is not None:
                 stop()
             line.clear()
-
-
-def is_visible() -> bool:
-    """Return whether a user can see the line: in a terminal or a notebook."""
-    if os.environ.get(_VARIABLE, "1") == "0":
-        return False
-    ipython = sys.modules.get("IPython")
-    with suppress(Exception):
-        if ipython is not None and ipython.get_ipython() is not None:
-            return True
-        return sys.stderr.isatty()
-    return False
 
 
 class Line:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+from lance_spark import progress
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
@@ -22,12 +23,13 @@ PIECE_BYTES = 8 * 1024 * 1024
 
 
 class Copy(NamedTuple):
-    """A file, and the store and path of its copy."""
+    """A file, and the store and path of its copy; its size, if progress has counted it already."""
 
     source: ObjectStore
     path: str
     target: ObjectStore
     target_path: str
+    size: int = 0
 
 
 def copy_files(copies: Iterable[Copy], started: list[Copy]) -> None:
@@ -47,13 +49,14 @@ def copy_files(copies: Iterable[Copy], started: list[Copy]) -> None:
     MissingFileError, StorageError
     """
     running: list[Future[None]] = []
+    copied = progress.bound(copy_file)
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         for copy in copies:
             if len(running) >= FILES_AT_ONCE:
                 running = _wait(running)
             _check_not_itself(copy)
             started.append(copy)
-            running.append(pool.submit(copy_file, copy))
+            running.append(pool.submit(copied, copy))
         while running:
             running = _wait(running)
 
@@ -62,12 +65,14 @@ def copy_file(copy: Copy) -> None:
     """Copy one file. Raises MissingFileError, StorageError."""
     source = copy.source.open(copy.path)
     try:
+        progress.expect(source.size - copy.size, "bytes")
         output = copy.target.open_output(copy.target_path, replace=True)
         try:
             for start in range(0, source.size, PIECE_BYTES):
                 length = min(PIECE_BYTES, source.size - start)
                 (piece,) = source.read([ByteRange(start, length)])
                 output.write(piece)
+                progress.advance(length, "bytes")
             output.close()
         except BaseException:
             output.abort()
@@ -92,7 +97,7 @@ def _check_not_itself(copy: Copy) -> None:
 
 
 def _wait(running: list[Future[None]]) -> list[Future[None]]:
-    done, pending = wait(running, return_when=FIRST_COMPLETED)
+    done, pending = progress.first_done(running)
     # If several copies failed, the first one has the cause.
     for future in running:
         if future in done:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from lance_spark.arguments import takes_keywords
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.dataset.indexes import REFUSED_OF_VECTORS
+from lance_spark.progress import ProgressCallback, reports_progress
 from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class SegmentMethods(HistoryMethods):
         prewarm(self._table, name, index_segments, with_position=with_position)
 
     @takes_keywords(refused=REFUSED_OF_VECTORS)
+    @reports_progress
     def create_index_uncommitted(
         self,
         column: str | Sequence[str],
@@ -80,6 +82,7 @@ class SegmentMethods(HistoryMethods):
         target_partition_size: int | None = None,
         train: bool = True,
         fragment_ids: Collection[int] | None = None,
+        progress_callback: ProgressCallback | None = None,
         **options: Any,
     ) -> Index:
         """Write one segment of an index, over some fragments. No version refers to its files.
@@ -98,6 +101,8 @@ class SegmentMethods(HistoryMethods):
             Has no effect: the commit decides.
         metric, num_partitions, ivf_centroids, pq_codebook, num_sub_vectors, target_partition_size
             As in `create_index`, for columns of vectors.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
         **options
             Parameters of the type.
 
@@ -149,7 +154,10 @@ class SegmentMethods(HistoryMethods):
         )
         return index_of(build_segment(self._table, request))
 
-    def merge_existing_index_segments(self, segments: Sequence[Any]) -> Index:
+    @reports_progress
+    def merge_existing_index_segments(
+        self, segments: Sequence[Any], *, progress_callback: ProgressCallback | None = None
+    ) -> Index:
         """Write one segment in place of several; no version refers to its files.
 
         Parameters
@@ -157,6 +165,8 @@ class SegmentMethods(HistoryMethods):
         segments : sequence of Index
             Segments of one column and type, which cover different fragments. Segments of vectors
             must have one metric, segments of texts one tokenizer. The segments are not deleted.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------

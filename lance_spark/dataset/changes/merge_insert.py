@@ -19,6 +19,7 @@ from lance_spark.dataset.changes.merge_rows import (
 )
 from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.progress import ProgressCallback, reporting
 from lance_spark.table.commit.options import CommitOptions, check_timeout
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.sources import table_of
@@ -157,7 +158,13 @@ class MergeInsertBuilder:
         self._properties = properties
         return self
 
-    def execute(self, data_obj: Any, *, schema: pa.Schema | None = None) -> MergeResult:
+    def execute(
+        self,
+        data_obj: Any,
+        *,
+        schema: pa.Schema | None = None,
+        progress_callback: ProgressCallback | None = None,
+    ) -> MergeResult:
         """Merge rows in one commit, also if nothing changes.
 
         Parameters
@@ -167,6 +174,8 @@ class MergeInsertBuilder:
             key and other columns of the table, in any order.
         schema : pa.Schema, optional
             As in `write_dataset`.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -188,16 +197,21 @@ class MergeInsertBuilder:
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
         source, options = self._prepared(data_obj, schema)
-        return execute(self._dataset, self._on, self._clauses, source, options)
+        with reporting("merge_insert", progress_callback):
+            return execute(self._dataset, self._on, self._clauses, source, options)
 
     def execute_uncommitted(
-        self, data_obj: Any, *, schema: pa.Schema | None = None
+        self,
+        data_obj: Any,
+        *,
+        schema: pa.Schema | None = None,
+        progress_callback: ProgressCallback | None = None,
     ) -> tuple[Transaction, MergeCounts]:
         """Write the files of a merge without a commit.
 
         Parameters
         ----------
-        data_obj, schema
+        data_obj, schema, progress_callback
             As in `execute`.
 
         Returns
@@ -213,7 +227,8 @@ class MergeInsertBuilder:
             As in `execute`.
         """
         source, options = self._prepared(data_obj, schema)
-        return execute_uncommitted(self._dataset, self._on, self._clauses, source, options)
+        with reporting("merge_insert", progress_callback):
+            return execute_uncommitted(self._dataset, self._on, self._clauses, source, options)
 
     def _prepared(self, data_obj: Any, schema: pa.Schema | None) -> tuple[pa.Table, CommitOptions]:
         if not self._clauses.changes_rows:

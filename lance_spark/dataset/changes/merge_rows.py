@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark import progress
 from lance_spark.errors import (
     AmbiguousMergeError,
     InvalidInputError,
@@ -163,11 +164,14 @@ def plan_merge(
     condition = _condition(clauses, dataset._table.schema, source.column_names)
     source = _normalized(source, dataset._table.schema, {*on, *_names(condition, _SOURCE)})
     read = dict.fromkeys([*on, *_names(condition, _TARGET)])
-    target = dataset.to_table(
-        [*read, ROW_ADDRESS.name],
-        filters=_key_filter(source, on[0], clauses),
-        use_scalar_index=clauses.use_index,
+    key_filter = _key_filter(source, on[0], clauses)
+    scanner = dataset.scanner(
+        [*read, ROW_ADDRESS.name], filters=key_filter, use_scalar_index=clauses.use_index
     )
+    is_counted = key_filter is None and progress.is_reported()
+    total = dataset.count_rows() if is_counted else None
+    batches = progress.counted(scanner.to_batches(), "match", total, "rows", lambda b: b.num_rows)
+    target = pa.Table.from_batches(batches, scanner.projected_schema)
     addresses: UInt64Array = target[ROW_ADDRESS.name].to_numpy()
     match = match_keys([target[name] for name in on], [source[name] for name in on])
     changed = _changed(match, clauses, condition, target, source)

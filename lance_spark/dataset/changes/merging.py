@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError
+from lance_spark.progress import ProgressCallback, reports_progress
 from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class MergeMethods(ScannerMethods):
                 )
         return MergeInsertBuilder(self, names)
 
+    @reports_progress
     def merge(
         self,
         data_obj: Any,
@@ -80,6 +82,7 @@ class MergeMethods(ScannerMethods):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = 10,
         max_retries: int = 20,
+        progress_callback: ProgressCallback | None = None,
     ) -> Self:
         """Add the columns of other rows to the rows with the same key, in one commit.
 
@@ -99,6 +102,8 @@ class MergeMethods(ScannerMethods):
             As in `write_dataset`.
         commit_message, transaction_properties, conflict_retries, max_retries
             As in `drop_columns`.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------

@@ -16,6 +16,7 @@ from lance_spark.errors import (
     UnsupportedError,
     naming,
 )
+from lance_spark.progress import ProgressCallback, reports_progress
 from lance_spark.storage.store import ObjectStore
 
 
@@ -23,11 +24,13 @@ class WholeTableMethods(HistoryMethods):
     """Methods of `Dataset` that change a whole table."""
 
     @takes_keywords(unused=UNUSED, refused=REFUSED)
+    @reports_progress
     def insert(
         self,
         data: Any,
         *,
         mode: Literal["create", "append", "overwrite"] = "append",
+        progress_callback: ProgressCallback | None = None,
         **options: Any,
     ) -> Self:
         """Write rows to this table in one commit; see `write_dataset`.
@@ -38,6 +41,8 @@ class WholeTableMethods(HistoryMethods):
             The rows, as `write_dataset` takes them.
         mode : str
             ``append`` or ``overwrite``; ``create`` is an error, because the table exists.
+        progress_callback : callable, optional
+            Receives a `lance_spark.Progress` from time to time.
         **options
             Other arguments of `write_dataset`.
 

@@ -10,12 +10,15 @@ import pyarrow as pa
 
 from lance_spark.errors import AlreadyCommittedError
 from lance_spark.file.blobs.writer import blob_options
+from lance_spark.mutations.runner import abort_on_error
+from lance_spark.progress import stage
 from lance_spark.table.cleanup.automatic import cleanup_config
 from lance_spark.table.commit.idempotency import write_of
 from lance_spark.table.commit.transaction import with_message
 from lance_spark.table.commit.write_commit import commit_or_clean_up
 from lance_spark.table.commit.write_job import TableSettings, WriteJob, WriteLimits
 from lance_spark.table.commit.write_plan import BaseTargets, begin_write
+from lance_spark.table.fragments.write_progress import FragmentWriteProgress, check_observer
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.sources import rows_of
 
@@ -32,6 +35,7 @@ def write_rows(
     transaction_properties: Mapping[str, str] | None = None,
     txn_app_id: str | None = None,
     txn_version: int | None = None,
+    progress: FragmentWriteProgress | None = None,
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> OpenTable:
@@ -40,15 +44,23 @@ def write_rows(
     `options` are arguments of `plan_write`.
     """
     # All arguments are checked before any file is written.
+    check_observer(progress)
     properties = with_message(transaction_properties, commit_message)
     once = write_of(txn_app_id, txn_version)
     job, batches = plan_write(data, uri, mode, storage_options=storage_options, **options)
-    fragments = job.writer().write_all(batches)
+    writer = job.writer(observer=progress)
+    with abort_on_error(writer.abort), stage("write", num_rows_of(data), "rows"):
+        fragments = writer.write_all(batches)
     try:
         table = commit_or_clean_up(job, fragments, properties, once)
     except AlreadyCommittedError as done:
         return open_table(job.uri, version=done.version, storage_options=storage_options)
     return table
+
+
+def num_rows_of(data: Any) -> int | None:
+    """Return the number of rows that a write gets; None if they are not counted yet."""
+    return data.num_rows if isinstance(data, pa.Table | pa.RecordBatch) else None
 
 
 def plan_write(

@@ -14,6 +14,7 @@ from lance_spark.dataset.changes.writing import plan_write
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.options.base_paths import with_base_params
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.write_progress import FragmentWriteProgress, check_observer
 
 if TYPE_CHECKING:
     from lance_spark.dataset.scanning.methods import ScannerMethods
@@ -54,6 +55,7 @@ def write_fragments(
     return_transaction: bool = False,
     mode: Literal["create", "append", "overwrite"] = "append",
     base_store_params: Mapping[str, Mapping[str, Any]] | None = None,
+    progress: FragmentWriteProgress | None = None,
     storage_options: Mapping[str, Any] | None = None,
     transaction_properties: Mapping[str, str] | None = None,
     **options: Any,
@@ -76,6 +78,8 @@ def write_fragments(
         ``append`` (to the columns of the table), ``create`` or ``overwrite``.
     base_store_params : mapping of str to mapping, optional
         As in `write_dataset`.
+    progress : FragmentWriteProgress, optional
+        Told of each fragment that is written.
     storage_options : mapping, optional
         Settings of the store; by default those of the `Dataset`.
     transaction_properties : mapping of str to str, optional
@@ -110,6 +114,7 @@ def write_fragments(
         if storage_options is None:
             storage_options = dataset_uri._storage_options
         dataset_uri = dataset_uri.uri
+    check_observer(progress)
     properties = with_message(transaction_properties, None)
     job, batches = plan_write(
         data,
@@ -119,7 +124,7 @@ def write_fragments(
         storage_options=with_base_params(storage_options, base_store_params),
         **options,
     )
-    fragments = job.writer().write_all(batches)
+    fragments = job.writer(observer=progress).write_all(batches)
     if not return_transaction:
         return fragments
     operation = job.operation(fragments)

@@ -299,7 +299,9 @@ class Computation:
         tasks = plan_columns(
             table, read, schema, transform, batch_size=batch_size, done=self._done, tag=runner.tag
         )
-        parts = runner.run(tasks, ColumnTask.run, partial(undo, table.paths))
+        total = sum(fragment.physical_rows for task in tasks for fragment in task.fragments)
+        undo_all = partial(undo, table.paths)
+        parts = runner.run_counted(tasks, ColumnTask.run, undo_all, "compute", total, "rows")
         self.add(table, [file for part in parts for file in part])
         return self.finish(
             table, fields, preserves_nullability=preserves_nullability, options=options

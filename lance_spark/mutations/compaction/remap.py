@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from pyroaring import BitMap
 
+from lance_spark import progress
 from lance_spark.mutations.runner import FragmentTask, LocalRunner, Runner
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import delete_segment_files
@@ -121,6 +122,11 @@ class RemapTask(_SegmentTask):
         ------
         CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
         """
+        result = self._run()
+        progress.advance(unit="segments")
+        return result
+
+    def _run(self) -> RewrittenIndex | None:
         # Imported late: tables without such an index do not need these modules.
         from lance_spark.mutations.compaction.remap_btree import AddressMap
         from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
@@ -228,7 +234,9 @@ def remapped(
             tasks = [
                 replace(task, parts=tuple(some)) for task, some in zip(tasks, parts, strict=True)
             ]
-        results = runner.run(tasks, RemapTask.run, tasks[0].undo)
+        results = runner.run_counted(
+            tasks, RemapTask.run, tasks[0].undo, "remap_indexes", len(tasks), "segments"
+        )
     finally:
         for part in (part for some in parts for part in some):
             delete_segment_files(paths, part.segment)

@@ -32,6 +32,7 @@ from typing import Self
 
 from pyroaring import BitMap
 
+from lance_spark import progress
 from lance_spark.errors import (
     InvalidInputError,
     InvalidOptionError,
@@ -129,7 +130,9 @@ class Compaction:
         )
         tasks = self._missing(table, excluded, task_runner.tag)
         if tasks:
-            self._done += self._run(table, tasks, task_runner)
+            rows = sum(task.num_rows for task in tasks)
+            with progress.stage("rewrite", rows, "rows"):
+                self._done += self._run(table, tasks, task_runner)
             self._done.sort(key=lambda result: result.old[0].id)
         if not self._done:
             return table.manifest
@@ -147,8 +150,9 @@ class Compaction:
             )
         except UncertainCommitError:
             raise
-        except LanceError:
-            self._uncertain = False
+        except BaseException as error:
+            if isinstance(error, LanceError) or progress.raised(error):
+                self._uncertain = False
             raise
         self._uncertain = False
         self._is_committed = True

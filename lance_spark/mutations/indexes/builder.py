@@ -17,6 +17,8 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: The parameter that `Builder.train` adds: None if there is no row to learn from.
 MODEL = "model"
+#: Stage of progress in which rows are read. Some types do more with them than that.
+LOAD_DATA = "load_data"
 #: Greatest number of rows in a part of an index, such as a page or zone.
 MAX_NUMBER = 1 << 24
 
@@ -83,6 +85,8 @@ class Builder:
         Learns from the rows, before the tasks are planned; it adds `MODEL` to the parameters.
     can_merge : callable or None
         Returns whether the files of a segment can become a part of a new one with the parameters.
+    stage : str
+        Name of the stage of progress in which `write_batches` takes the rows.
     max_rows : int or None
         Rows that a segment has at most by default, if fewer than other types of indexes have.
     """
@@ -106,6 +110,7 @@ class Builder:
     write_batches: WriteBatches | None = None
     train: Train | None = None
     can_merge: Callable[[IndexFiles, Mapping[str, Any]], bool] | None = None
+    stage: str = LOAD_DATA
     max_rows: int | None = None
 
     def parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -333,6 +333,7 @@ BUILDERS = {
             details=text.details,
             existing=text.existing,
             write_batches=text.write,
+            stage="tokenize_docs",
         ),
         Builder(
             json_path.KIND,

@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from lance_spark import progress
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import paged_json
 from lance_spark.file.schema.schema import Schema
+from lance_spark.mutations.indexes.builder import LOAD_DATA
 from lance_spark.mutations.runner import FragmentTask
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.task import FragmentSlice, ScanTask
@@ -104,6 +106,7 @@ def column_batches(
     path: tuple[Field, ...],
     row_field: Field,
     slices: Sequence[FragmentSlice] | None = None,
+    stage: str = LOAD_DATA,
 ) -> Iterator[tuple[pa.Array, UInt64Array]]:
     """Yield the values of some live rows after the other, and their ids or addresses.
 
@@ -115,12 +118,17 @@ def column_batches(
         As for `read_column`.
     slices : sequence of FragmentSlice, optional
         Rows to read, in place of those of all fragments of the task.
+    stage : str
+        Name of the stage in which the rows count.
     """
     names = [field.name for field in path]
     # Values in JSON documents are found in JSONB.
     columns = map(paged_json, Schema.of_paths([path]).fields)
     schema = Schema((*columns, row_field))
-    for batch in _batches(task, _whole(task.fragments) if slices is None else slices, schema):
+    chosen = _whole(task.fragments) if slices is None else slices
+    total = sum(fragment.num_rows for fragment in task.fragments) if slices is None else None
+    batches = _batches(task, chosen, schema)
+    for batch in progress.counted(batches, stage, total, "rows", _num_rows):
         yield _plain(column_at(batch, names)), batch.column(batch.num_columns - 1).to_numpy()
 
 
@@ -185,6 +193,10 @@ def value_type(field: Field) -> pa.DataType:
     # pylance cannot search indexes of dictionaries: no type of index takes them.
     dtype = field.arrow_field.type
     return dtype.storage_type if isinstance(dtype, pa.BaseExtensionType) else dtype
+
+
+def _num_rows(batch: pa.RecordBatch) -> int:
+    return int(batch.num_rows)
 
 
 def _plain(array: pa.Array) -> pa.Array:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap
 
+from lance_spark import progress
 from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.indexes import segment_files
@@ -107,7 +108,7 @@ class IndexTask(FragmentTask):
         row_field = ROW_ADDRESS if target_of(builder, self.parameters).with_addresses else ROW_ID
         with naming_damaged_files(self, self.path):
             if builder.write_batches is not None:
-                batches = column_batches(self, self.path, row_field)
+                batches = column_batches(self, self.path, row_field, stage=builder.stage)
                 stored: Iterable[Any] = self._stored(paths)
                 if builder.can_merge is not None:
                     stored = [merged.source(self, paths) for merged in self.merged]
@@ -120,7 +121,8 @@ class IndexTask(FragmentTask):
 
     def _stored(self, paths: TablePaths) -> Iterator[StoredPart]:
         """Yield the parts of the segments that are merged."""
-        for merged in self.merged:
+        count = len(self.merged)
+        for merged in progress.counted(self.merged, "copy_partitions", count, "segments"):
             ids = None
             if self.stable_row_ids:
                 live = live_rows(self, merged.fragments, ROW_ID)

@@ -20,6 +20,7 @@ from functools import partial
 
 from pyroaring import BitMap
 
+from lance_spark import progress
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.mutations.commits import (
     at_version,
@@ -155,7 +156,9 @@ class DeleteTask(FragmentTask):
             rows = {
                 number: offsets & _as_bitmap(self.rows[number]) for number, offsets in rows.items()
             }
-        return delete_offsets(paths, self.fragments, rows, self.read_version, self.tag)
+        deletions = delete_offsets(paths, self.fragments, rows, self.read_version, self.tag)
+        progress.advance(len(self.fragments), "fragments")
+        return deletions
 
 
 def delete_offsets(
@@ -298,7 +301,9 @@ def run_delete(
 ) -> list[FragmentDeletion]:
     """Plan a deletion and run its tasks; no version refers to the deletion files yet."""
     tasks = plan_delete(table, filters, rows=rows, tag=runner.tag, check=check)
-    parts = runner.run(tasks, DeleteTask.run, partial(undo, table.paths))
+    undo_all = partial(undo, table.paths)
+    total = sum(len(task.fragments) for task in tasks)
+    parts = runner.run_counted(tasks, DeleteTask.run, undo_all, "delete", total, "fragments")
     return [deletion for part in parts for deletion in part]
 
 

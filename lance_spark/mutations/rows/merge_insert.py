@@ -7,6 +7,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from lance_spark import progress
 from lance_spark.encoding.nulls import nulls
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.writer import check_types
@@ -81,24 +82,26 @@ def merge_operation(table: OpenTable, rows: MergedRows) -> Update:
     names = rows.source.column_names
     runner = runner_for(table, None)
     rewriter = RowRewriter(table, table.schema, names, tag=runner.tag)
+    count = len(rows.updated) + len(rows.deleted)
     with abort_on_error(rewriter.abort):
         source = ChunkedRows(rows.source)
-        for start, batch in source.steps(rows.updates):
-            rewriter.move(rows.updated[start : start + batch.num_rows], batch)
-        if len(rows.deleted):
-            rewriter.mark_deleted(rows.deleted)
-        schema = input_schema(table.schema)
-        for _, batch in source.steps(rows.inserts):
-            rewriter.insert(_with_all_columns(batch, schema))
-        removed = union_rows([rewriter.removed], disjoint=True)
-        written, deletions = write_and_delete(
-            table.store,
-            rewriter.finish,
-            lambda: run_delete(table, runner, (), removed) if removed else [],
-            partial(undo, table.paths),
-        )
+        total = len(rows.updated) + len(rows.inserts)
+        with progress.stage("rewrite", total, "rows"):
+            for start, batch in source.steps(rows.updates):
+                rewriter.move(rows.updated[start : start + batch.num_rows], batch)
+            if len(rows.deleted):
+                rewriter.mark_deleted(rows.deleted)
+            schema = input_schema(table.schema)
+            for _, batch in source.steps(rows.inserts):
+                rewriter.insert(_with_all_columns(batch, schema))
+            removed = union_rows([rewriter.removed], disjoint=True)
+            written, deletions = write_and_delete(
+                table.store,
+                rewriter.finish,
+                lambda: run_delete(table, runner, (), removed) if removed else [],
+                partial(undo, table.paths),
+            )
     keys = _inserted_keys(table, rows) if len(rows.inserts) else None
-    count = len(rows.updated) + len(rows.deleted)
     return moved_operation(table, [written], deletions, count, names, keys)
 
 

@@ -229,7 +229,10 @@ def update_rows(
             fragments_per_task=fragments_per_task,
             tag=task_runner.tag,
         )
-        results = task_runner.run(tasks, UpdateTask.run, partial(undo, current.paths))
+        rows = sum(fragment.num_rows for task in tasks for fragment in task.fragments)
+        total = None if conditions else rows
+        undo_all = partial(undo, current.paths)
+        results = task_runner.run_counted(tasks, UpdateTask.run, undo_all, "rewrite", total, "rows")
         assignments = parse_updates(updates, current.schema)
         return commit_updates(current, results, assignments, mode=mode, options=options)
 

@@ -49,6 +49,7 @@ VECTOR_BUILDERS = tuple(
         details=writing.details_value,
         existing=partial(writing.parameters_of, index_type),
         write_batches=writing.write,
+        stage="shuffle",
         train=train,
         can_merge=writing.can_merge,
     )

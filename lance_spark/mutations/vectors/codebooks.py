@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from lance_spark import progress
 from lance_spark.mutations.vectors.kmeans import Clusters, cluster
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
@@ -32,7 +33,10 @@ def codebook(vectors: Vectors, num_sub_vectors: int, num_bits: int, *, max_iters
     """
     parts = np.split(vectors, num_sub_vectors, axis=1)
     train = partial(_train, count=1 << num_bits, max_iters=max_iters)
-    return np.stack([clusters.centroids for clusters in each(train, parts)])
+    trained = progress.counted(
+        each(train, parts), "train_quantizer", num_sub_vectors, "sub_vectors"
+    )
+    return np.stack([clusters.centroids for clusters in trained])
 
 
 def _train(part: Vectors, count: int, max_iters: int) -> Clusters:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lance_spark import progress
 from lance_spark.scan.vectors.assignment import CentroidAssignment, Floats, Numbers, as_signs
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
@@ -120,7 +121,8 @@ def _divided(
         members = vectors[order[bounds[number] : bounds[number + 1]]]
         return _clustered(members, int(shares[number]), metric, max_iters, seed, levels).centroids
 
-    return np.concatenate(list(each(centroids, np.flatnonzero(shares).tolist())))
+    parts = each(progress.bound(centroids), np.flatnonzero(shares).tolist())
+    return np.concatenate(list(parts))
 
 
 def _shares(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
@@ -153,6 +155,7 @@ def _steps(vectors: Vectors, centroids: Vectors, metric: Metric, max_iters: int)
         loss = new_loss
         sums, sizes = _sums(summed, columns, numbers, len(centroids))
         centroids = _moved(sums, sizes, metric)
+        progress.advance(unit="iterations")
     _, distances = _assigned(vectors, centroids, metric)
     return Clusters(centroids, float(distances.sum(dtype=np.float64)))
 

@@ -98,6 +98,11 @@ class CodeRuns:
         if self._parts:
             self._runs.append(self._sorted())
 
+    @property
+    def num_rows(self) -> int:
+        """Number of vectors, after `finish`."""
+        return sum(run.num_rows for run, _ in self._runs)
+
     def partition(self, number: int) -> list[tuple[UInt64Array, pa.RecordBatch]]:
         """Return the row ids and the codes of one partition, in pieces."""
         pieces = []

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lance_spark import progress
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 from lance_spark.file.schema.field import Field
@@ -78,7 +79,9 @@ class _Sampler:
             slices = self._slices(int(num_rows * _SPARE) + block, block, random)
             parts = [
                 indexed_vectors(values, ids, self.metric)[0]
-                for values, ids in column_batches(self.task, self.path, ROW_ID, slices)
+                for values, ids in column_batches(
+                    self.task, self.path, ROW_ID, slices, stage="sample"
+                )
             ]
             parts = [part for part in parts if len(part)]
             num_vectors = sum(map(len, parts))
@@ -167,9 +170,10 @@ def _learned(sampler: _Sampler, parameters: VectorParameters) -> VectorModel | N
     if parameters.ivf_centroids is not None:
         centroids = parameters.ivf_centroids.astype(sample.dtype)
     else:
-        clusters = cluster(
-            sample, min(count, len(sample)), parameters.metric, max_iters=parameters.max_iters
-        )
+        with progress.stage("train_ivf", unit="iterations"):
+            clusters = cluster(
+                sample, min(count, len(sample)), parameters.metric, max_iters=parameters.max_iters
+            )
         centroids = clusters.centroids.astype(sample.dtype)
     quantizer = _quantizer(sample, centroids, parameters, random)
     ivf = Ivf.without_rows(centroids)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lance_spark import progress
 from lance_spark.errors import CorruptFileError
 from lance_spark.mutations.indexes.builder import MODEL
 from lance_spark.mutations.vectors.graph_build import build_graph
@@ -148,7 +149,8 @@ def write_graph_part(
     assert parameters.graphs is not None, "the caller has asked for it"
     rows = zip(numbers, _Existing(existing, new_rows).partitions(numbers), strict=True)
     stored = ((number, model.quantizer.stored(codes)) for number, (ids, codes) in rows if len(ids))
-    return _write_graphs(segment, model, parameters.graphs, existing.ivf.loss or 0, stored)
+    total = int(existing.ivf.lengths[list(numbers)].sum())
+    return _write_graphs(segment, model, parameters.graphs, existing.ivf.loss or 0, stored, total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,8 @@ def _write_files(
     writer = VectorWriter(segment, model, loss)
     stored = _written(writer, existing, runs, len(model.centroids))
     if parameters.graphs is not None and not parts:
-        _write_graphs(segment, model, parameters.graphs, loss, stored)
+        total = runs.num_rows + sum(int(item.segment.ivf.lengths.sum()) for item in existing)
+        _write_graphs(segment, model, parameters.graphs, loss, stored, total)
     for _ in stored:
         pass
     if parameters.graphs is not None and parts:
@@ -236,7 +239,8 @@ def _written(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Write the codes of one partition after the other; yield them as they are stored."""
     sources = [item.partitions() for item in existing]
-    for number in range(num_partitions):
+    numbers = range(num_partitions)
+    for number in progress.counted(numbers, "merge_partitions", num_partitions, "partitions"):
         pieces = [next(source) for source in sources] + runs.partition(number)
         pieces = [piece for piece in pieces if len(piece[0])]
         if pieces:
@@ -251,8 +255,9 @@ def _write_graphs(
     parameters: GraphParameters,
     loss: float,
     stored: Iterator[tuple[int, pa.RecordBatch]],
+    total: int,
 ) -> GraphContent:
-    """Write a graph of each partition."""
+    """Write a graph of each partition, which have at most `total` rows together."""
     # Partitions have a thread each; if there is only one, its graph has several.
     threads = None if len(model.centroids) == 1 else 1
 
@@ -262,9 +267,11 @@ def _write_graphs(
         return number, build_graph(opened, model.quantizer, model.metric, parameters, threads)
 
     graphs = GraphWriter(segment, model, parameters, loss)
-    for number, graph in each(built, stored):
-        graphs.write(number, graph)
-    graphs.finish()
+    with progress.stage("build_graphs", total, "rows") as counter:
+        for number, graph in each(built, stored):
+            graphs.write(number, graph)
+            counter.advance(graph.levels[0].num_rows)
+        graphs.finish()
     return graphs.content
 
 

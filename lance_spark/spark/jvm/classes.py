@@ -15,6 +15,7 @@ session/
     TimeZones               the zone of the session, for times without an offset
     Versions                differences between versions of Spark
     Log                     warnings
+    JobDescription          what the web interface shows of the jobs of a write
     Probe, Answer           whether a session has the rules, for clients of Spark Connect
     Replacing               base class of what replaces nodes of plans
     Installer               adds all classes to a server of Spark Connect

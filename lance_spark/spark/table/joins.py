@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.scan.fragment.row_meta import QUERY_INDEX
+from lance_spark.spark.job import job_group
 from lance_spark.spark.table.base import TableBase
 
 if TYPE_CHECKING:
@@ -147,7 +148,8 @@ class JoinMethods(TableBase):
         """
         from lance_spark.dataset.recall import plan_recall
 
-        plan = plan_recall(self.dataset(), name, sample, k, seed)
+        dataset = self.dataset()
+        plan = plan_recall(dataset, name, sample, k, seed)
         vectors = plan.vectors.tolist()
         queries = self.spark.createDataFrame(
             list(enumerate(vectors)), f"{QUERY_INDEX.name} int, {_QUERY} array<double>"
@@ -165,4 +167,9 @@ class JoinMethods(TableBase):
             )
             return joined.drop(_QUERY).toArrow()
 
-        return plan.compare(rows([plan.column], **options), rows([], use_index=False))
+        title = f"lance index recall {dataset._table.store.display}: "
+        with job_group(self.spark, title + "search by the index"):
+            by_index = rows([plan.column], **options)
+        with job_group(self.spark, title + "search all rows"):
+            nearest = rows([], use_index=False)
+        return plan.compare(by_index, nearest)

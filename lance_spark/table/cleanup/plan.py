@@ -36,6 +36,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from lance_spark import progress
 from lance_spark.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
 from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.parallel import call_all, read_each
@@ -386,7 +387,8 @@ class CleanupPlanner:
         new = [location for location in located if (store.uri, location.path) not in self._seen]
         self._seen.update((store.uri, location.path) for location in new)
         manifests = read_each(partial(find_manifest, store), new, local=store.is_local)
-        for location, manifest in zip(new, manifests, strict=True):
+        pairs = zip(new, manifests, strict=True)
+        for location, manifest in progress.counted(pairs, "read_versions", len(new), "versions"):
             if manifest is not None:
                 manifest.check_writable(store.display)
                 yield location, manifest

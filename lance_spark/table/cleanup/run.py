@@ -31,6 +31,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from lance_spark import progress
 from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.storage.store import ObjectStore
@@ -203,17 +204,18 @@ def cleanup(
         return _stats([*files, *manifests], manifests)
     deletion = _Deletion(store, delete_rate_limit, delete_concurrency)
     transactions = [file for file in files if _is_transaction_of_version(file)]
-    removed = deletion.delete(transactions)
+    removed = deletion.delete(transactions, "remove_transactions")
     plan = planner.look_again(
         is_marked=bool(transactions),
         unmarked={file.path for file in transactions} - {file.path for file in removed},
     )
     files, manifests = _files_of(plan)
-    removed += deletion.delete([file for file in files if not _is_transaction_of_version(file)])
+    others = [file for file in files if not _is_transaction_of_version(file)]
+    removed += deletion.delete(others, "remove_files")
     for folder in plan.folders:
         store.remove_folder(folder)
     if manifests and not deletion.failures and planner.is_same_table():
-        removed += deletion.delete(list(manifests))
+        removed += deletion.delete(list(manifests), "remove_manifests")
     return _stats(removed, manifests, deletion.failures)
 
 
@@ -273,18 +275,38 @@ class _Deletion:
         self._concurrency = 1 if store.is_local else concurrency or DEFAULT_DELETE_CONCURRENCY
         self.failures: list[str] = []
 
-    def delete(self, files: Sequence[RemovedFile]) -> list[RemovedFile]:
-        """Delete files; return those that no longer exist."""
+    def delete(self, files: Sequence[RemovedFile], stage: str) -> list[RemovedFile]:
+        """Delete files; return those that no longer exist.
+
+        Parameters
+        ----------
+        stage : str
+            Name of the stage of progress.
+        """
+        if not files:
+            return []
+        with progress.stage(stage, len(files), "files") as counter:
+            return self._counted(files, counter)
+
+    def _counted(
+        self, files: Sequence[RemovedFile], counter: progress.Counter
+    ) -> list[RemovedFile]:
         if self._concurrency == 1:
-            return [file for file in files if self._delete(file)]
-        removed: list[RemovedFile] = []
+            removed = []
+            for file in files:
+                removed += [file] if self._delete(file) else []
+                counter.advance()
+            return removed
+        removed = []
         with ThreadPoolExecutor(self._concurrency) as pool:
             # In batches, so that an unexpected error ends the run before all requests are under
             # way.
             for start in range(0, len(files), _BATCH):
                 batch = files[start : start + _BATCH]
                 results = pool.map(self._delete, batch)
-                removed += [file for file, is_gone in zip(batch, results, strict=True) if is_gone]
+                for file, is_gone in zip(batch, results, strict=True):
+                    removed += [file] if is_gone else []
+                    counter.advance()
         return removed
 
     def _delete(self, file: RemovedFile) -> bool:

@@ -39,6 +39,7 @@ from lance_spark.errors import (
     UncertainCommitError,
     naming,
 )
+from lance_spark.progress import unreported
 from lance_spark.storage.errors import LockTakenError, is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.detached import commit_detached
@@ -150,7 +151,9 @@ def commit(
         if base is not None and _AUTO_CLEANUP in manifest.message.config:
             from lance_spark.table.cleanup.automatic import clean_up_after_commit
 
-            clean_up_after_commit(store, manifest)
+            # An error of a caller's callback must not hide the commit.
+            with unreported():
+                clean_up_after_commit(store, manifest)
         return manifest
 
 

@@ -41,6 +41,7 @@ from lance_spark.table.commit.idempotency import WriteToken
 from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES, CommitOptions
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.write_progress import FragmentWriteProgress
 from lance_spark.table.fragments.writer import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,
@@ -362,13 +363,16 @@ class WriteJob:
         """The schema to which batches are converted before they are written."""
         return input_schema(self.schema)
 
-    def writer(self, first: int = 0) -> FragmentWriter:
+    def writer(
+        self, first: int = 0, observer: FragmentWriteProgress | None = None
+    ) -> FragmentWriter:
         """Return a new writer of data files; several writers may write at the same time.
 
         Parameters
         ----------
         first : int
             Index of the first target to use; see `FragmentWriter`.
+        observer : FragmentWriteProgress, optional
         """
         return FragmentWriter(
             self.paths(),
@@ -380,6 +384,7 @@ class WriteJob:
             blobs=self.blobs,
             targets=self.targets,
             first=first,
+            observer=observer,
         )
 
     def commit(

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
+from lance_spark import progress
 from lance_spark.errors import InvalidInputError, StorageError, naming
 from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.blobs.writer import BlobOptions, BlobWriter
@@ -22,6 +23,7 @@ from lance_spark.storage.uri import join
 from lance_spark.table.align import align
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.write_progress import FragmentWriteProgress
 from lance_spark.table.paths import DATA, TablePaths, sidecar_path
 
 #: The limits of files that pylance and the Java connector use.
@@ -71,6 +73,8 @@ class FragmentWriter:
     first : int
         The index of the first target, modulo their number. Writers of a job that write a single
         file each should have different values.
+    observer : FragmentWriteProgress, optional
+        Called before and after each fragment is written.
     """
 
     def __init__(
@@ -85,7 +89,9 @@ class FragmentWriter:
         blobs: BlobOptions | None = None,
         targets: Sequence[int | None] = (None,),
         first: int = 0,
+        observer: FragmentWriteProgress | None = None,
     ) -> None:
+        self._observer = observer
         self._schema = schema
         self._arrow_schema = input_schema(schema)
         self._has_blobs = any(has_blobs(field) for field in schema.fields)
@@ -126,6 +132,7 @@ class FragmentWriter:
                 writer.write(piece)
                 start += piece.num_rows
                 self._rows += piece.num_rows
+                progress.advance(piece.num_rows, "rows")
                 if self._rows >= self._max_rows or writer.tell() >= self._max_bytes:
                     self._finish_file()
 
@@ -162,6 +169,8 @@ class FragmentWriter:
             _delete_files(self._paths, names)
 
     def _start_file(self) -> DataFileWriter:
+        if self._observer is not None:
+            self._observer.begin(Fragment(id=0, files=(), physical_rows=0))
         self._path = new_data_file_name(self._tag)
         self._target = self._targets[self._started % len(self._targets)]
         self._started += 1
@@ -201,7 +210,10 @@ class FragmentWriter:
             file_size_bytes=written.size_bytes,
             base_id=self._target,
         )
-        self._fragments.append(Fragment(id=0, files=(file,), physical_rows=written.num_rows))
+        fragment = Fragment(id=0, files=(file,), physical_rows=written.num_rows)
+        self._fragments.append(fragment)
+        if self._observer is not None:
+            self._observer.complete(fragment)
 
 
 def delete_fragments(paths: TablePaths, fragments: Iterable[Fragment]) -> None:

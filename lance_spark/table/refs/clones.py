@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from lance_spark import progress
 from lance_spark.errors import (
     CorruptTableError,
     InvalidInputError,
@@ -31,6 +32,7 @@ from lance_spark.errors import (
     VersionNotFoundError,
 )
 from lance_spark.file.blobs.fields import has_blobs
+from lance_spark.proto import table_pb2
 from lance_spark.storage.copies import Copy, copy_files
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
@@ -135,7 +137,8 @@ def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
     # Files of an unfinished clone, or of an unrelated table: a failure must not delete them.
     present = _list_copied_folders(target)
     try:
-        copy_files(_copies(source, target, renamed), copied)
+        with progress.stage("copy", _known_bytes(source.manifest), "bytes"):
+            copy_files(_copies(source, target, renamed), copied)
         _copy_again(target, copied)
     except BaseException:
         _remove(target, copied, present)
@@ -346,6 +349,20 @@ def _bases_of_blobs(manifest: Manifest) -> frozenset[int]:
     )
 
 
+def _known_bytes(manifest: Manifest) -> int:
+    """Return the bytes of the data files whose sizes a version records."""
+    sizes = {
+        (file.base_id, file.path): file.file_size_bytes
+        for fragment in manifest.message.fragments
+        for file in _data_files(fragment)
+    }
+    return sum(sizes.values())
+
+
+def _data_files(fragment: table_pb2.DataFragment) -> list[table_pb2.DataFile]:
+    return [*fragment.files, *(overlay.data_file for overlay in fragment.overlays)]
+
+
 def _copies(
     source: OpenTable, target: ObjectStore, renamed: dict[tuple[int | None, str], str]
 ) -> Iterator[Copy]:
@@ -355,7 +372,7 @@ def _copies(
     blobs = any(has_blobs(field) for field in manifest.schema.fields)
     names: dict[str, tuple[int | None, str]] = {}
     for fragment in manifest.message.fragments:
-        for file in [*fragment.files, *(overlay.data_file for overlay in fragment.overlays)]:
+        for file in _data_files(fragment):
             key = (file.base_id if file.HasField("base_id") else None, file.path)
             if names.get(file.path) == key or key in renamed:
                 continue
@@ -364,7 +381,7 @@ def _copies(
                 name = renamed[key] = new_data_file_name()
             names[name] = key
             store, path = paths.locate(key[0], DATA, file.path)
-            yield Copy(store, path, target, f"{DATA}/{name}")
+            yield Copy(store, path, target, f"{DATA}/{name}", file.file_size_bytes)
             if blobs:
                 yield from _folder(
                     store,

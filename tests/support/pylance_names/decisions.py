@@ -14,6 +14,7 @@ COUNTERPARTS = {
     "lance.query": "lance_spark.query",
     "lance.dataset": "lance_spark.dataset",
     "lance.file": "lance_spark.dataset",
+    "lance.progress.FragmentWriteProgress": "lance_spark.dataset.FragmentWriteProgress",
     "lance.file.LanceBufferDescriptor": "lance_spark.dataset.LanceBufferDescriptor",
     "lance.file.LanceColumnMetadata": "lance_spark.dataset.LanceColumnMetadata",
     "lance.file.LanceFileMetadata": "lance_spark.dataset.LanceFileMetadata",
@@ -170,8 +171,8 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "the older way of pylance; `merge_existing_index_segments` merges segments",
     ),
     "lance.IndexProgress": (
-        None,
-        "a build in one process reports no progress; Spark shows that of `LanceTable.createIndex`",
+        "`lance_spark.Progress`",
+        "all calls that can take long have `progress_callback`",
     ),
     "lance.dataset.IndexInformation": ("`dict`", "`list_indices` returns the same keys"),
     "lance.dataset.VectorIndexReader": (
@@ -497,7 +498,7 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     ),
     "lance.progress": (
         None,
-        "a write in one process reports no progress; Spark shows that of its tasks",
+        "leave `progress` out, or give a class of your own of `lance_spark.dataset.FragmentWriteProgress`",
     ),
     "lance.simd_info": (None, "numpy and Arrow choose instructions"),
     "lance.optimize.CompactionOptions.data_storage_version": (

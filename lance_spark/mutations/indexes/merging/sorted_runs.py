@@ -7,13 +7,14 @@ then. These rows are sorted together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lance_spark import progress
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema.field import Field
@@ -119,8 +120,8 @@ def out_of_order(values: pa.Array, *, unique: bool) -> npt.NDArray[np.bool_]:
     return wrong | is_null[1:] if unique else wrong
 
 
-def merged(runs: Sequence[SortedRun]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all runs, sorted; equal values in any order.
+def merged(runs: Sequence[SortedRun]) -> Iterable[pa.RecordBatch]:
+    """Return the rows of all runs, sorted; equal values in any order.
 
     If the values of all runs are unique, equal values are in one batch.
 
@@ -128,6 +129,12 @@ def merged(runs: Sequence[SortedRun]) -> Iterator[pa.RecordBatch]:
     ------
     CorruptFileError, StorageError
     """
+    total = sum(run.file.num_rows for run in runs)
+    unit = "keys" if all(run.unique for run in runs) else "rows"
+    return progress.counted(_merged(runs), "merge_runs", total, unit, lambda batch: batch.num_rows)
+
+
+def _merged(runs: Sequence[SortedRun]) -> Iterator[pa.RecordBatch]:
     active = list(runs)
     while True:
         for run in active:

@@ -33,6 +33,7 @@ from lance_spark.mutations.compaction.reorder import (
 )
 from lance_spark.mutations.compaction.task import CompactionMetrics
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
+from lance_spark.spark.job import job_group
 from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.quoting import quoted
 from lance_spark.spark.read.ordering import sorted_columns
@@ -94,7 +95,8 @@ def with_z_values(frame: DataFrame, keys: Sequence[str], num_rows: int) -> DataF
     ]
     frame = frame.select(ROW_ADDRESS.name, *columns)
     fraction = min(_SAMPLE_ROWS / max(num_rows, 1), 1.0)
-    sample = frame.select(*keys).sample(fraction=fraction, seed=1).toArrow()
+    with job_group(frame.sparkSession, "lance optimize: sample the columns of the Z-order"):
+        sample = frame.select(*keys).sample(fraction=fraction, seed=1).toArrow()
     bounds = tuple(bounds_of(sample.column(index), key) for index, key in enumerate(keys))
     return frame.mapInArrow(_ZValues(bounds), f"{ROW_ADDRESS.name} long, {Z_VALUE} long")
 

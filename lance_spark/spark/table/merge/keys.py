@@ -30,6 +30,7 @@ import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.spark.catalog.tables import MIN_TABLE_ROWS
+from lance_spark.spark.job import job_group
 from lance_spark.spark.jvm.classes import is_connect, java_error
 from lance_spark.spark.pushdown.filter_trees import to_predicate
 from lance_spark.spark.read.planning import known_columns
@@ -73,9 +74,15 @@ def kept_source(source: DataFrame, dataset: Dataset) -> DataFrame | None:
     except java_error():
         # The error is reported when the source is joined.
         return None
-    if len(source.select(F.lit(1)).take(MAX_ROWS + 1)) > MAX_ROWS:
-        return None
-    return source if is_fixed else source.localCheckpoint()
+    with job_group(source.sparkSession, _title(dataset)):
+        if len(source.select(F.lit(1)).take(MAX_ROWS + 1)) > MAX_ROWS:
+            return None
+        return source if is_fixed else source.localCheckpoint()
+
+
+def _title(dataset: Dataset) -> str:
+    """Return the description of the Spark jobs."""
+    return f"lance merge {dataset._table.store.display}: read the keys of the source"
 
 
 def key_tree(joined: DataFrame, source: DataFrame, dataset: Dataset) -> _Json | None:
@@ -103,7 +110,8 @@ def key_tree(joined: DataFrame, source: DataFrame, dataset: Dataset) -> _Json | 
 
     numbered = source.toDF(*map(str, range(len(source.columns))))
     values = [F.col(str(position)).cast(dtype) for _, _, position, dtype in keys]
-    rows = numbered.select(*(value.alias(f"k{i}") for i, value in enumerate(values))).toArrow()
+    with job_group(source.sparkSession, _title(dataset)):
+        rows = numbered.select(*(value.alias(f"k{i}") for i, value in enumerate(values))).toArrow()
     known, parts = known_columns(dataset), []
     for (name, dtype, _, _), column in zip(keys, rows.columns, strict=True):
         part = _in(name, dtype, column)

@@ -149,6 +149,7 @@ public class NewTable implements StagedTable, SupportsWrite, BlobLocators.Target
 
     Builder(NewTable table, WriteBuilder python) {
       super(python, false);
+      named(table.name());
       this.table = table;
     }
 

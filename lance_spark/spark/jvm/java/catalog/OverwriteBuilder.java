@@ -89,6 +89,7 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, new CaseInsensitiveStringMap(options), info.schema());
     PathWriteBuilder writer = new PathWriteBuilder(python.newWriteBuilder(complete), true);
+    writer.named(name);
     return overwrites ? writer.truncate().build() : writer.build();
   }
 }

@@ -103,6 +103,7 @@ final class KeptSource {
       return null;
     }
     Snapshot.useFor(RowChangeRule.changedTable());
+    JobDescription.begin("lance merge: read the keys of the source");
     try {
       if (isProjection && firstRows(session, source, columns, maxRows + 1).length > maxRows) {
         return null;
@@ -123,6 +124,7 @@ final class KeptSource {
     } catch (Exception e) {
       throw new Failure(e);
     } finally {
+      JobDescription.end();
       Snapshot.useFor(null);
     }
   }

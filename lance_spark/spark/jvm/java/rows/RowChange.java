@@ -1,6 +1,7 @@
 package org.lancespark;
 
 import java.util.HashMap;
+import java.util.Locale;
 import java.util.Map;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
@@ -46,6 +47,11 @@ public class RowChange implements SupportsDelta, RowLevelOperationBuilder {
 
   public String description() {
     return "lance " + command;
+  }
+
+  /** Returns what the web interface shows of the Spark jobs. */
+  String jobDescription() {
+    return "lance " + command.toString().toLowerCase(Locale.ROOT) + " " + table.name();
   }
 
   public NamedReference[] rowId() {

@@ -74,6 +74,7 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
 
   public BatchWrite toBatch() {
     batch = python.toBatch();
+    JobDescription.begin(change.jobDescription());
     return this;
   }
 
@@ -86,6 +87,14 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
   }
 
   public void commit(WriterCommitMessage[] messages) {
+    try {
+      commitChanges(messages);
+    } finally {
+      JobDescription.end();
+    }
+  }
+
+  private void commitChanges(WriterCommitMessage[] messages) {
     commitAttempted = true;
     // A statement that is planned again counts what its last attempt has written.
     change.counts.count(messages);
@@ -99,6 +108,7 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
   }
 
   public void abort(WriterCommitMessage[] messages) {
+    JobDescription.end();
     Map arguments = arguments(new WriterCommitMessage[0]);
     arguments.put("commit_attempted", Boolean.valueOf(commitAttempted));
     PythonCall.reply("abort_row_changes", arguments);

@@ -33,6 +33,7 @@ public class PushDownRule extends Rule {
 
   public TreeNode apply(TreeNode plan) {
     try {
+      JobDescription.dropOld();
       if (!isEnabled()) {
         return plan;
       }

@@ -19,6 +19,7 @@ import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 public class PathWriteBuilder implements SupportsTruncate {
   private WriteBuilder python;
   private final boolean shortErrors;
+  private String name = "";
 
   /**
    * Makes a write.
@@ -28,6 +29,12 @@ public class PathWriteBuilder implements SupportsTruncate {
   PathWriteBuilder(WriteBuilder python, boolean shortErrors) {
     this.python = python;
     this.shortErrors = shortErrors;
+  }
+
+  /** Sets the name of the table that descriptions of jobs have. */
+  PathWriteBuilder named(String table) {
+    name = " " + table;
+    return this;
   }
 
   public WriteBuilder truncate() {
@@ -59,7 +66,9 @@ public class PathWriteBuilder implements SupportsTruncate {
     }
 
     public BatchWrite toBatch() {
-      return builder.batch(python.toBatch(), counts);
+      BatchWrite batch = builder.batch(python.toBatch(), counts);
+      JobDescription.begin("lance write" + builder.name);
+      return batch;
     }
 
     public StreamingWrite toStreaming() {
@@ -116,10 +125,13 @@ public class PathWriteBuilder implements SupportsTruncate {
         counts.count(messages);
       } catch (Exception e) {
         throw raised(e);
+      } finally {
+        JobDescription.end();
       }
     }
 
     public void abort(WriterCommitMessage[] messages) {
+      JobDescription.end();
       python.abort(messages);
     }
   }
