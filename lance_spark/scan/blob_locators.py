@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.file.blobs.values import binary_parts
+from lance_spark.encoding.arrow_blocks import strings_of
 from lance_spark.file.schema.nested import Lengths
 from lance_spark.proto import table_pb2
 from lance_spark.scan.blob_descriptors import EXTERNAL, BlobDescriptors
@@ -222,7 +222,8 @@ def locators_in(array: pa.Array, mark: bytes) -> tuple[Lengths, Lengths]:
     int64 array
         Their sizes: 0 for whole objects, whose size is not known.
     """
-    offsets, data = binary_parts(array)
+    block = strings_of(array)
+    offsets, data = block.offsets.astype(np.int64, copy=False), block.data
     live = array.is_valid().to_numpy(zero_copy_only=False)
     found = np.flatnonzero(live & (np.diff(offsets) >= HEADER_BYTES))
     if not len(found):

@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+import lance_spark
 from lance_spark import LanceTable
 from tests.spark.conftest import ROOT
 
@@ -127,7 +128,16 @@ def test_a_column_that_is_larger_than_the_executor(cluster: Any, tmp_path: Path)
         merge = table.merge(source, "id = k").whenMatchedUpdate("length(b) > 3", {"n": "0"})
         assert merge.execute().num_updated_rows == 100
     print(f"copy {copying}, change {changing}")
-    for peaks in (writing, reading, copying, changing):
+    lance_spark.enable(cluster)
+    with watched() as merging:
+        # The values of both clauses travel as locators.
+        rows = cluster.read.format("lance").load(path).where("id BETWEEN 100 AND 299")
+        merge = table.alias("t").merge(rows.withColumn("n", F.lit(1)), "t.id = source.id")
+        merged = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        assert (merged.num_updated_rows, merged.num_inserted_rows) == (100, 100)
+    print(f"merge {merging}")
+    assert lance.dataset(copied).count_rows("n = 1") == 200
+    for peaks in (writing, reading, copying, changing, merging):
         assert 0 < peaks["python"] < WORKER_MIB, peaks
         assert 0 < peaks["java"] < JAVA_MIB, peaks
     dataset = lance.dataset(path)

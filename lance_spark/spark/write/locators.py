@@ -32,8 +32,8 @@ from lance_spark.table.paths import TablePaths
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: A column of the rows of a job. Its metadata has, under the same name, the mark of locators.
-_JOB = "lance.blob.locators"
+#: A column of the rows of a job, and the key of its metadata that has the mark of locators.
+_JOB, _KEY = "__lance_locators", "lance.blob.locators"
 #: Data files that a task keeps open.
 _MAX_OPEN = 16
 _BLOB = Field.from_arrow(pa.field("blob", pa.large_binary(), True, {BLOB_KEY: "true"}), 0)
@@ -75,8 +75,11 @@ def located_rows(spark: Any, frame: DataFrame) -> Iterator[tuple[DataFrame, Blob
         What the work needs to read the blobs (`rows_of_job`); None without locators.
     """
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+    from pyspark.sql.types import BinaryType
 
     copied = None if is_connect(spark) else _copied_blobs(spark)
+    if not any(isinstance(field.dataType, BinaryType) for field in frame.schema):
+        copied = None
     text = None if copied is None else call_static(spark, copied, "begin", frame._jdf)
     if text is None:
         yield frame, None
@@ -84,7 +87,7 @@ def located_rows(spark: Any, frame: DataFrame) -> Iterator[tuple[DataFrame, Blob
     sources = BlobSources.parse(text)
     mark = sources.mark.hex()
     try:
-        yield frame.select("*", F.lit(True).alias(_JOB, metadata={_JOB: mark})), sources
+        yield frame.select("*", F.lit(True).alias(_JOB, metadata={_KEY: mark})), sources
     finally:
         call_static(spark, copied, "end", mark)
 

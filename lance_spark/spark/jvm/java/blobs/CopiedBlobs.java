@@ -103,6 +103,17 @@ public final class CopiedBlobs {
     return JOBS.remove(mark);
   }
 
+  private static boolean readsBlobs(LogicalPlan query) {
+    for (Iterator i = query.collectLeaves().iterator(); i.hasNext(); ) {
+      for (Iterator a = ((LogicalPlan) i.next()).output().iterator(); a.hasNext(); ) {
+        if (isBlob((Attribute) a.next())) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
   private static boolean isBlob(Attribute column) {
     return column.dataType() instanceof BinaryType && column.metadata().contains(BLOB);
   }
@@ -121,6 +132,9 @@ public final class CopiedBlobs {
       boolean isWrite = node instanceof V2WriteCommand;
       String field = isWrite ? "query" : "child";
       LogicalPlan query = (LogicalPlan) Versions.field((Product) node, field);
+      if (!readsBlobs(query)) {
+        return node;
+      }
       Scans scans = new Scans(locators((LogicalPlan) node), copied(query));
       LogicalPlan marked =
           scans.columns.isEmpty() ? query : (LogicalPlan) query.transform(scans);

@@ -1,6 +1,7 @@
 package org.lancespark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -342,7 +343,11 @@ public abstract class RequestScanBuilder
         request.put(CLUSTERING, Forms.parsed(clustering));
       }
       if (locators != null) {
-        request.put(LOCATORS, Forms.parsed(locators));
+        Map asked = (Map) Forms.parsed(locators);
+        ((List) asked.get("columns")).retainAll(Arrays.asList(wanted.fieldNames()));
+        if (!((List) asked.get("columns")).isEmpty()) {
+          request.put(LOCATORS, asked);
+        }
       }
     }
     RequestScan scan = planned;
