@@ -92,7 +92,8 @@ def merge_operation(table: OpenTable, rows: MergedRows) -> Update:
             schema = input_schema(table.schema)
             for _, batch in source.steps(rows.inserts):
                 rewriter.insert(_with_all_columns(batch, schema))
-            written = rewriter.finish()
+        # After the stage: an error of a callback at its end would leave deletion files.
+        written = rewriter.finish()
         keys = _inserted_keys(table, rows) if len(rows.inserts) else None
         removed = union_rows([written.rows], disjoint=True)
         deletions = run_delete(table, runner, (), removed) if removed else []
