@@ -94,13 +94,14 @@ def merge_operation(table: OpenTable, rows: MergedRows) -> Update:
             schema = input_schema(table.schema)
             for _, batch in source.steps(rows.inserts):
                 rewriter.insert(_with_all_columns(batch, schema))
-            removed = union_rows([rewriter.removed], disjoint=True)
-            written, deletions = write_and_delete(
-                table.store,
-                rewriter.finish,
-                lambda: run_delete(table, runner, (), removed) if removed else [],
-                partial(undo, table.paths),
-            )
+        # After the stage: an error of a callback at its end would leave deletion files.
+        removed = union_rows([rewriter.removed], disjoint=True)
+        written, deletions = write_and_delete(
+            table.store,
+            rewriter.finish,
+            lambda: run_delete(table, runner, (), removed) if removed else [],
+            partial(undo, table.paths),
+        )
     keys = _inserted_keys(table, rows) if len(rows.inserts) else None
     return moved_operation(table, [written], deletions, count, names, keys)
 
