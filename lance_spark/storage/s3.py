@@ -73,7 +73,8 @@ def prepare(fs: Any) -> None:
     if "set_session" in vars(fs):
         return
     original = fs.set_session
-    is_own_session = fs.session is None
+    # A session that the user gave keeps its parser.
+    is_own_session = getattr(fs, "session", fs) is None
 
     async def set_session(*args: Any, **kwargs: Any) -> Any:
         from botocore.handlers import add_expect_header
