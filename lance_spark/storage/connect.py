@@ -82,7 +82,7 @@ def connect(
     try:
         with translated(location.display, secrets or arguments):
             # A cached listing would hide the versions that other clients commit.
-            all_arguments: dict[str, Any] = {"use_listings_cache": False, **arguments}
+            all_arguments: dict[str, Any] = ordered({"use_listings_cache": False, **arguments})
             if location.scheme in ("hdfs", "viewfs"):
                 return _hadoop(location, all_arguments)
             if family_of(location.scheme) is None:
@@ -109,6 +109,17 @@ def connect(
                 "a scheme that an installed fsspec file system handles, such as s3, gs or abfs"
             ) from cause
         raise
+
+
+def ordered(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments by name, so that fsspec makes one file system of equal ones in any order.
+
+    Each step of Spark has the options of a read or write in another order.
+    """
+    return {
+        name: ordered(value) if isinstance(value, Mapping) else value
+        for name, value in sorted(arguments.items())
+    }
 
 
 def uses_obstore(scheme: str, arguments: Mapping[str, Any]) -> bool:
