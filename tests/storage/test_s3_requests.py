@@ -87,8 +87,9 @@ def test_a_kept_manifest(aws: Aws) -> None:
     # Options in another order, and another thread, are the same store.
     backwards = dict(reversed(aws.ours.items()))
     with aws.counted() as requests, ThreadPoolExecutor(1) as pool:
-        pool.submit(lance_spark.open_dataset, uri, storage_options=backwards).result()
+        other = pool.submit(lance_spark.open_dataset, uri, storage_options=backwards).result()
     assert methods(requests) == ["LIST"]
+    assert other._table.store._fs is store_at(aws, uri)._fs
     lance.write_dataset(rows, uri, mode="append", storage_options=aws.theirs)
     assert opened(["LIST", "GET"]).count_rows() == 6
     # The table is created again: its first two versions have other manifests.

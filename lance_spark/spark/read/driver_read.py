@@ -19,7 +19,7 @@ stream:
 
 A read that exceeds a bound or fails is left to tasks, and so is the report of its error. A few
 samples show whether the filter of a large table is likely to leave too many rows, so that few rows
-are filtered in vain.
+are filtered in vain. A filter that only leaves out nulls counts as one that leaves too many.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ from lance_spark.file.blobs.fields import without_bytes
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blob_sizes import blob_bytes, described_schema, loads_blobs
+from lance_spark.scan.predicates.column_predicates import IsNull
 from lance_spark.scan.predicates.conditions import top_fields
+from lance_spark.scan.predicates.tree import And
 from lance_spark.spark.read.estimate import estimated_size
 
 if TYPE_CHECKING:
@@ -209,12 +211,29 @@ def _leaves_many_rows(
     )
     if rows < minimum or not _is_filtered(partitions):
         return False
+    if not is_scattered and all(map(_tests_null_only, partitions)):
+        # Spark adds such filters to the columns of joins. A sample would cost requests.
+        return True
     samples = list(_samples(partitions, sample_rows))
     sampled = _num_rows(samples)
     matching = sum(
         _each(lambda part: sum(batch.num_rows for batch in read_rows(part)), samples, threads)
     )
     return matching * rows > sampled * _MAX_FILTERED_ROWS * _SAMPLE_FACTOR
+
+
+def _tests_null_only(partition: LancePartition) -> bool:
+    """Return whether all filters leave the rows whose columns are not null."""
+    if partition.residual is not None or partition.top is not None or partition.task is None:
+        return False
+    parts = [*partition.task.filters]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, And):
+            parts += part.parts
+        elif not (isinstance(part, IsNull) and part.inverted):
+            return False
+    return True
 
 
 def _each(
