@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -39,6 +40,21 @@ _CONNECT_SECONDS = 30.0
 _SILENT_SECONDS = 120.0
 _PACKAGES = {"s3": "s3fs", "google": "gcsfs", "azure": "adlfs"}
 _PROBE_FOLDER = "_transactions"
+#: Those that were used longest ago are left to their users.
+_MOST_FILE_SYSTEMS = 64
+
+
+class _Connected:
+    """The file systems of clouds in this process: by scheme and arguments."""
+
+    lock = threading.Lock()
+    file_systems: ClassVar[OrderedDict[tuple[str, str], Any]] = OrderedDict()
+
+
+@after_fork
+def _forked() -> None:
+    _Connected.lock = threading.Lock()
+    _Connected.file_systems.clear()
 
 
 class _Probes:
@@ -82,7 +98,7 @@ def connect(
     try:
         with translated(location.display, secrets or arguments):
             # A cached listing would hide the versions that other clients commit.
-            all_arguments: dict[str, Any] = {"use_listings_cache": False, **arguments}
+            all_arguments: dict[str, Any] = ordered({"use_listings_cache": False, **arguments})
             if location.scheme in ("hdfs", "viewfs"):
                 return _hadoop(location, all_arguments)
             if family_of(location.scheme) is None:
@@ -96,7 +112,9 @@ def connect(
                 from gcsfs.core import GCSFileSystem
 
                 return _with_timeouts(GCSFileSystem(**all_arguments))
-            return _with_timeouts(fsspec.filesystem(location.scheme, **all_arguments))
+            if family_of(location.scheme) is None:
+                return _with_timeouts(fsspec.filesystem(location.scheme, **all_arguments))
+            return _shared(location.scheme, all_arguments)
     except StorageError as error:
         cause = error.__cause__
         if isinstance(cause, ImportError):
@@ -109,6 +127,38 @@ def connect(
                 "a scheme that an installed fsspec file system handles, such as s3, gs or abfs"
             ) from cause
         raise
+
+
+def _shared(scheme: str, arguments: Mapping[str, Any]) -> Any:
+    """Return the file system of a cloud that all threads of the process share.
+
+    fsspec would make one for each thread, with connections of its own. It sends all requests from
+    one thread anyway.
+    """
+    import fsspec
+
+    if arguments.get("skip_instance_cache"):
+        return _with_timeouts(fsspec.filesystem(scheme, **arguments))
+    key = scheme, repr(arguments)
+    with _Connected.lock:
+        fs = _Connected.file_systems.pop(key, None)
+        if fs is None:
+            fs = _with_timeouts(fsspec.filesystem(scheme, **arguments))
+        _Connected.file_systems[key] = fs
+        while len(_Connected.file_systems) > _MOST_FILE_SYSTEMS:
+            _Connected.file_systems.popitem(last=False)
+    return fs
+
+
+def ordered(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments by name, so that fsspec makes one file system of equal ones in any order.
+
+    Each step of Spark has the options of a read or write in another order.
+    """
+    return {
+        name: ordered(value) if isinstance(value, Mapping) else value
+        for name, value in sorted(arguments.items())
+    }
 
 
 def uses_obstore(scheme: str, arguments: Mapping[str, Any]) -> bool:

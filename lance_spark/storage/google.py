@@ -27,6 +27,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from lance_spark.errors import StorageError
+from lance_spark.storage.entity_tags import Tagged, tag_of
 from lance_spark.storage.renewal import RenewedArguments
 from lance_spark.storage.retry import Retries
 from lance_spark.storage.write.multipart import (
@@ -88,8 +89,8 @@ def renew(fs: Any, arguments: RenewedArguments) -> None:
     fs._set_session = set_session
 
 
-def names_in_order(fs: Any, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
-    """Return the names of the first objects in a folder, usually by one request.
+def first_files(fs: Any, folder: str, limit: int, after: str, retries: Retries) -> list[Tagged]:
+    """Return the first objects in a folder, usually by one request.
 
     Parameters
     ----------
@@ -106,20 +107,22 @@ def names_in_order(fs: Any, folder: str, limit: int, after: str, retries: Retrie
     parameters: dict[str, Any] = {
         "prefix": prefix,
         "delimiter": "/",
-        "fields": "nextPageToken,items(name)",
+        "fields": "nextPageToken,items(name,etag,generation,size,updated)",
     }
     if after:
         # This offset is inclusive; the name itself is skipped below.
         parameters["startOffset"] = prefix + after
-    names: list[str] = []
+    files: list[Tagged] = []
     while True:
-        parameters["maxResults"] = limit - len(names) + bool(after)
+        parameters["maxResults"] = limit - len(files) + bool(after)
         page = retries.call(fs.call, "GET", "b/{}/o", bucket, json_out=True, **parameters)
-        listed = (entry["name"][len(prefix) :] for entry in page.get("items", ()))
-        names += [name for name in listed if name.encode() > after.encode()]
+        listed = (
+            Tagged(entry["name"][len(prefix) :], tag_of(entry)) for entry in page.get("items", ())
+        )
+        files += [file for file in listed if file.name.encode() > after.encode()]
         # A page can have fewer names than the limit, even none, although more names follow.
-        if len(names) >= limit or "nextPageToken" not in page:
-            return names[:limit]
+        if len(files) >= limit or "nextPageToken" not in page:
+            return files[:limit]
         parameters["pageToken"] = page["nextPageToken"]
 
 

@@ -2,14 +2,16 @@
 
 Data files, deletion files and files of indexes never change, and their names are never used again.
 So what one read has fetched serves all later reads of the process, by any dataset or task. Files of
-local disks are not kept: the operating system does that.
+local disks are not kept: the operating system does that. The name of a manifest is used again if
+its table is created again: a kept manifest is used only if a listing shows its tag
+(`storage.entity_tags`).
 
 A range can also be under way: `expect` has requested it, and readers that need it wait for this one
 request.
 
-Files are known by file system, path and size. The files that were used longest ago are dropped when
-all ranges have more than `default_bytes`: a 64th of the memory of the process, from 16 MiB to 64
-MiB. The environment variable `LANCE_SPARK_KEPT_MIB` sets another limit; 0 keeps nothing.
+Files are known by file system, path, and size or tag. The files that were used longest ago are
+dropped when all ranges have more than `default_bytes`: a 64th of the memory of the process, from 16
+MiB to 64 MiB. The environment variable `LANCE_SPARK_KEPT_MIB` sets another limit; 0 keeps nothing.
 """
 
 from __future__ import annotations
@@ -128,6 +130,11 @@ class KeptRanges:
                 self._hits += 1
                 self._files.move_to_end(file)
             return data
+
+    def has(self, file: Hashable, byte_range: ByteRange) -> bool:
+        """Return whether a range of a file is kept. This is not counted."""
+        with self._lock:
+            return byte_range in self._files.get(file, ())
 
     def put(self, file: Hashable, byte_range: ByteRange, data: Bytes) -> None:
         """Keep the bytes of a range, unless they are too many."""

@@ -24,6 +24,7 @@ from typing import Any
 
 from lance_spark.errors import MissingFileError
 from lance_spark.storage import local
+from lance_spark.storage.entity_tags import Tagged, tag_of
 from lance_spark.storage.errors import translated
 from lance_spark.storage.objects import Entry, objects_of
 from lance_spark.storage.retry import Retries
@@ -126,6 +127,7 @@ def modified(entry: Mapping[str, Any]) -> float | None:
 # Named here because `Folders.list` hides the built-in inside the class.
 _Names = list[str]
 _Files = list[tuple[str, int]]
+_TaggedFiles = list[Tagged]
 _Infos = list[FileInfo]
 _Entries = list[Entry]
 
@@ -177,6 +179,17 @@ class Folders:
         """
         return self._names(folder, "file")
 
+    def list_tagged(self, folder: str) -> _TaggedFiles:
+        """Return the files in `folder` with their tags, unordered; empty if it does not exist.
+
+        Files of local disks have no tags. Raises StorageError.
+        """
+        if self._fs is None:
+            return [Tagged(name, None) for name in self.list_names(folder)]
+        return [
+            Tagged(_base(entry["name"]), tag_of(entry)) for entry in self._entries(folder, "file")
+        ]
+
     def list_folders(self, folder: str) -> _Names:
         """Return the names of the folders in `folder`, unordered; empty if it does not exist.
 
@@ -190,17 +203,17 @@ class Folders:
                 return local.list_names(self._folder(folder), folders=entry_type == "directory")
         return [_base(entry["name"]) for entry in self._entries(folder, entry_type)]
 
-    def list_first(self, folder: str, limit: int, after: str = "") -> _Names:
-        """Return the names of the first files in `folder`, ordered by their bytes, in one request.
+    def list_first(self, folder: str, limit: int, after: str = "") -> _TaggedFiles:
+        """Return the first files in `folder`, ordered by the bytes of names, in one request.
 
         Only for stores that list in this order.
 
         Parameters
         ----------
         limit : int
-            Most names to return; up to 1,000.
+            Most files to return; up to 1,000.
         after : str
-            Only names after this one.
+            Only files whose names are after this one.
 
         Raises
         ------
@@ -208,7 +221,7 @@ class Folders:
         """
         objects = objects_of(self._fs)
         with translated(self.name(folder), self._secrets):
-            return objects.names_in_order(self._folder(folder), limit, after, self._retries)
+            return objects.first_files(self._folder(folder), limit, after, self._retries)
 
     def list_tree(self, folder: str) -> _Infos:
         """Return the files below `folder` at any depth, unordered; empty if it does not exist.

@@ -6,7 +6,7 @@ have: one interface, with one class for each package of stores.
 | `head` | `info` of some packages lists a folder if the object is missing, or uses a cache |
 | `read_start` | `cat_file` of s3fs asks for the size first |
 | `entries` | `ls` and `find` cache, and hide errors of single folders |
-| `names_in_order` | no call begins a listing after a name |
+| `first_files` | no call begins a listing after a name |
 | `output` | files of fsspec block their writer, and repeat parts by their own rules |
 
 Each request is sent once; `retry` repeats it, or the caller.
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from lance_spark.storage import google, s3
+from lance_spark.storage.entity_tags import Tagged
 from lance_spark.storage.retry import Retries, is_transient
 from lance_spark.storage.write import azure
 from lance_spark.storage.write.multipart import PartSizes
@@ -57,8 +58,8 @@ class Objects(Protocol):
         """Return whether the bucket of a path lists in the order of the bytes of names."""
         ...
 
-    def names_in_order(self, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
-        """Return the names of the first files in a folder; see `google.names_in_order`."""
+    def first_files(self, folder: str, limit: int, after: str, retries: Retries) -> list[Tagged]:
+        """Return the first files in a folder; see `google.first_files`."""
         ...
 
     def output(self, path: str, options: Mapping[str, Any]) -> OwnOutput | None:
@@ -98,7 +99,7 @@ class FsspecObjects:
     def lists_in_order(self, path: str) -> bool:
         return False
 
-    def names_in_order(self, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
+    def first_files(self, folder: str, limit: int, after: str, retries: Retries) -> list[Tagged]:
         raise NotImplementedError
 
     def output(self, path: str, options: Mapping[str, Any]) -> OwnOutput | None:
@@ -111,8 +112,8 @@ class GoogleObjects(FsspecObjects):
     def lists_in_order(self, path: str) -> bool:
         return not google.is_zonal(self.fs, path)
 
-    def names_in_order(self, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
-        return google.names_in_order(self.fs, folder, limit, after, retries)
+    def first_files(self, folder: str, limit: int, after: str, retries: Retries) -> list[Tagged]:
+        return google.first_files(self.fs, folder, limit, after, retries)
 
     def output(self, path: str, options: Mapping[str, Any]) -> OwnOutput | None:
         if google.is_zonal(self.fs, path):
@@ -156,8 +157,8 @@ class S3Objects:
         bucket = path.partition("://")[2].partition("/")[0]
         return not bucket.endswith(DIRECTORY_BUCKETS)
 
-    def names_in_order(self, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
-        return s3.names_in_order(self.fs, folder, limit, after, retries)
+    def first_files(self, folder: str, limit: int, after: str, retries: Retries) -> list[Tagged]:
+        return s3.first_files(self.fs, folder, limit, after, retries)
 
     def output(self, path: str, options: Mapping[str, Any]) -> OwnOutput | None:
         return s3.S3Output, s3.sizes_of(options, self.fs)

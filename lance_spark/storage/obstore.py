@@ -10,7 +10,7 @@ fifth of the processor time that s3fs needs. The storage option `file_system` ch
 - obstore sends each request once, and `retry` repeats it. obstore repeats only the requests of an
   upload in parts, as often as `retry` would. It drops the header `Retry-After`.
 - Errors have the status and the code of the answer where those of botocore have them.
-- `names_in_order` receives a whole page of 1,000 names, as obstore cannot ask for fewer.
+- `first_files` receives a whole page of 1,000 names, as obstore cannot ask for fewer.
 - The parts of an upload have one size, 10 MiB by default, so that 10,000 hold 100 GB.
 - The threads of obstore do not survive a fork, and it cannot start new ones. So the fork of a
   process that has used obstore uses the package of fsspec.
@@ -37,6 +37,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from lance_spark._forks import after_fork
 from lance_spark.errors import StorageError
+from lance_spark.storage.entity_tags import Tagged, tag_of
 from lance_spark.storage.errors import translated
 from lance_spark.storage.objects import DIRECTORY_BUCKETS, Entry, OwnOutput
 from lance_spark.storage.options.fsspec_options import OWN
@@ -359,13 +360,13 @@ class ObstoreObjects:
         bucket = self._fs.split(path)[0]
         return self._fs.family == "s3" and not bucket.endswith(DIRECTORY_BUCKETS)
 
-    def names_in_order(self, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
-        return retries.call(self._names_in_order, folder, limit, after)
+    def first_files(self, folder: str, limit: int, after: str, retries: Retries) -> list[Tagged]:
+        return retries.call(self._first_files, folder, limit, after)
 
-    def _names_in_order(self, folder: str, limit: int, after: str) -> list[str]:
+    def _first_files(self, folder: str, limit: int, after: str) -> list[Tagged]:
         bucket, key = self._fs.split(folder)
         prefix = f"{key}/" if key else ""
-        names: list[str] = []
+        files: list[Tagged] = []
         with _errors(folder):
             listed = obstore.list(
                 self._fs.store(bucket),
@@ -374,12 +375,12 @@ class ObstoreObjects:
                 chunk_size=limit,
             )
             for metas in listed:
-                below = [meta["path"][len(prefix) :] for meta in metas]
+                below = [Tagged(meta["path"][len(prefix) :], tag_of(meta)) for meta in metas]
                 # The listing also has the files of folders in the folder.
-                names += [name for name in below if "/" not in name]
-                if len(names) >= limit:
+                files += [file for file in below if "/" not in file.name]
+                if len(files) >= limit:
                     break
-        return names[:limit]
+        return files[:limit]
 
     def output(self, path: str, options: Mapping[str, Any]) -> OwnOutput:
         sizes = PartSizes.of({INITIAL_UPLOAD_SIZE: _PART, **_lower(options)}, self._fs)

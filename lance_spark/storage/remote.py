@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from functools import cache, partial
+from hashlib import blake2b
 from itertools import pairwise
 from time import perf_counter_ns
 from typing import Any, NamedTuple
@@ -40,6 +42,9 @@ _MERGED_BYTES = 256 * 1024
 #: The part of the memory that a scan may hold ahead of its consumer, and its limits.
 _AHEAD_SHARE = 16
 _LEAST_AHEAD, _MOST_AHEAD = 32 << 20, 128 << 20
+#: The attribute of a file system with its part of the keys of files.
+_KEY = "_lance_key"
+_KEY_BYTES = 16
 #: Protocols whose file systems have one connection, which answers requests one after the other.
 _ONE_AFTER_ANOTHER = frozenset({"ftp", "sftp", "ssh", "smb"})
 
@@ -308,9 +313,24 @@ def parse_ahead_bytes(options: Mapping[str, Any]) -> int:
     return count
 
 
-def file_key(fs: Any, path: str, size: int | None) -> Hashable:
-    """Return the key of a file in `KEPT`."""
-    return getattr(fs, "_fs_token", id(fs)), path, size
+def file_key(fs: Any, path: str, mark: int | str | None) -> Hashable:
+    """Return the key of a file in `KEPT`; the mark is its size or tag.
+
+    fsspec makes a file system for each thread. All with the same arguments have the same files.
+    """
+    known = vars(fs)
+    if _KEY not in known:
+        known[_KEY] = _key_of(fs)
+    return known[_KEY], path, mark
+
+
+def _key_of(fs: Any) -> bytes:
+    options = getattr(fs, "storage_options", None)
+    if options is None or not fs.cachable:
+        return os.urandom(_KEY_BYTES)
+    arguments = repr((type(fs), fs.storage_args, options)).encode()
+    # A digest, because arguments may be secrets.
+    return blake2b(arguments, digest_size=_KEY_BYTES).digest()
 
 
 def arrived(request: Request) -> Any:

@@ -31,6 +31,7 @@ from typing import Any
 
 from lance_spark._version import __version__
 from lance_spark.storage.endpoints import endpoint_of, is_own_endpoint, wants_equal_parts
+from lance_spark.storage.entity_tags import Tagged, tag_of
 from lance_spark.storage.options.option_setters import CHECKSUM_SETTINGS
 from lance_spark.storage.renewal import RenewedArguments
 from lance_spark.storage.retry import Retries
@@ -186,24 +187,27 @@ def size_of(fs: Any, path: str) -> int:
     return int(head(fs, path)["ContentLength"])
 
 
-def names_in_order(fs: Any, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
-    """Return the names of the first objects in a folder; see `google.names_in_order`."""
+def first_files(fs: Any, folder: str, limit: int, after: str, retries: Retries) -> list[Tagged]:
+    """Return the first objects in a folder; see `google.first_files`."""
     bucket, key, _ = fs.split_path(folder)
     prefix = f"{key}/" if key else ""
     start = {"StartAfter": prefix + after} if after else {}
-    names: list[str] = []
+    files: list[Tagged] = []
     most = limit
     while True:
         parameters = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": most, **start}
         answer = retries.call(fs.call_s3, "list_objects_v2", **parameters)
-        listed = [entry["Key"][len(prefix) :] for entry in answer.get("Contents", ())]
+        listed = [
+            Tagged(entry["Key"][len(prefix) :], tag_of(entry))
+            for entry in answer.get("Contents", ())
+        ]
         # Some servers ignore the start. Then the names after it may be many pages away.
-        later = [name for name in listed if name.encode() > after.encode()]
-        names += later
+        later = [file for file in listed if file.name.encode() > after.encode()]
+        files += later
         # A page can have fewer names than the limit, even none, although more names follow.
-        if len(names) >= limit or not answer.get("IsTruncated"):
-            return names[:limit]
-        most = limit - len(names) if len(later) == len(listed) else _PAGE
+        if len(files) >= limit or not answer.get("IsTruncated"):
+            return files[:limit]
+        most = limit - len(files) if len(later) == len(listed) else _PAGE
         start = {"ContinuationToken": answer["NextContinuationToken"]}
 
 

@@ -309,8 +309,14 @@ class ObjectStore(Folders):
             raise CorruptFileError(f"{self.name(path)}: the file has more than {limit} bytes")
         return data
 
-    def read_kept(self, path: str) -> bytes:
+    def read_kept(self, path: str, tag: str | None = None) -> bytes:
         """Return the content of a small file that never changes; see `kept_ranges`.
+
+        Parameters
+        ----------
+        tag : str, optional
+            Of a file that can be deleted and written again: only the content that was read of the
+            file with this tag is kept.
 
         Raises
         ------
@@ -318,7 +324,7 @@ class ObjectStore(Folders):
         """
         if self._fs is None:
             return self.read_bytes(path)
-        key = file_key(self._fs, self._full(path), None)
+        key = file_key(self._fs, self._full(path), tag)
         kept = KEPT.get(key, WHOLE)
         is_first = kept is not None and KEPT.is_first_use(key, WHOLE)
         if isinstance(kept, Request):
@@ -332,10 +338,14 @@ class ObjectStore(Folders):
         KEPT.put(key, WHOLE, np.frombuffer(data, np.uint8))
         return data
 
-    def forget_kept(self, path: str) -> None:
+    def is_kept(self, path: str, tag: str) -> bool:
+        """Return whether `read_kept` of the file with a tag needs no request."""
+        return self._fs is not None and KEPT.has(file_key(self._fs, self._full(path), tag), WHOLE)
+
+    def forget_kept(self, path: str, tag: str | None = None) -> None:
         """Drop what the process has kept of a small file, which may have arrived damaged."""
         if self._fs is not None:
-            KEPT.forget(file_key(self._fs, self._full(path), None))
+            KEPT.forget(file_key(self._fs, self._full(path), tag))
 
     def expect_kept(self, path: str) -> None:
         """Begin to read a small file of a remote store that `read_kept` returns later."""

@@ -102,6 +102,7 @@ def open_table(
     tag: str | None = None,
     timestamp: datetime.datetime | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    manifest_tag: str | None = None,
 ) -> OpenTable:
     """Open a table at its newest version, or at a given version, tag or time.
 
@@ -120,6 +121,8 @@ def open_table(
     storage_options : mapping, optional
         Credentials, endpoint and other settings, with the names that other Lance clients use; see
         docs/reference/stores.md.
+    manifest_tag : str, optional
+        `Manifest.tag` of the version, if it was read before; see `read_version`.
 
     Raises
     ------
@@ -173,7 +176,7 @@ def open_table(
 
         manifest = manifest_as_of(store, timestamp)
     elif version is not None:
-        manifest = read_version(store, version)
+        manifest = read_version(store, version, manifest_tag)
     else:
         manifest = read_latest(store)
     check_branch_bases(store, manifest)

@@ -105,7 +105,7 @@ def test_names_in_their_order(store: ObjectStore) -> None:
     assert store.lists_in_order
     for limit, after in itertools.product((1, 2, 20), ("", "1", "5", *names)):
         expected = [name for name in names if name.encode() > after.encode()][:limit]
-        assert store.list_first("d", limit, after) == expected
+        assert [file.name for file in store.list_first("d", limit, after)] == expected
     assert store.list_first("nowhere", 3) == []
 
 

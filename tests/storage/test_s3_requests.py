@@ -23,6 +23,7 @@ from lance_spark.errors import (
     VersionNotFoundError,
 )
 from lance_spark.storage import s3
+from lance_spark.storage.kept_ranges import KEPT
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import versions
 from lance_spark.table.refs import tag_store
@@ -69,11 +70,48 @@ def methods(requests: list[str]) -> list[str]:
 
 def test_opening(aws: Aws, long: str) -> None:
     lance_spark.open_dataset(long, storage_options=aws.ours)
+    KEPT.clear()
     with aws.counted() as requests:
         dataset = lance_spark.open_dataset(long, storage_options=aws.ours)
     assert dataset.version == MANY
     assert methods(requests) == ["LIST", "GET"]
     assert "max-keys=1&" in requests[0] + "&"
+
+
+def test_a_kept_manifest(aws: Aws) -> None:
+    """A process reads the manifest again only if the listing shows another one."""
+    uri = f"s3://{BUCKET}/kept-manifest"
+    rows = pa.table({"a": [1, 2, 3]})
+
+    def opened(expected: list[str]) -> lance_spark.Dataset:
+        with aws.counted() as requests:
+            dataset = lance_spark.open_dataset(uri, storage_options=aws.ours)
+        assert methods(requests) == expected
+        return dataset
+
+    lance.write_dataset(rows, uri, storage_options=aws.theirs)
+    assert opened(["LIST", "GET"]).count_rows() == 3
+    assert opened(["LIST"]).count_rows() == 3
+    # Options in another order, and another thread, are the same store.
+    backwards = dict(reversed(aws.ours.items()))
+    with aws.counted() as requests, ThreadPoolExecutor(1) as pool:
+        other = pool.submit(lance_spark.open_dataset, uri, storage_options=backwards).result()
+    assert methods(requests) == ["LIST"]
+    assert other._table.store._fs is store_at(aws, uri)._fs
+    lance.write_dataset(rows, uri, mode="append", storage_options=aws.theirs)
+    assert opened(["LIST", "GET"]).count_rows() == 6
+    # The table is created again: its first two versions have other manifests.
+    for number in range(2):
+        lance_spark.Dataset.drop(uri, storage_options=aws.ours)
+        lance.write_dataset(rows.slice(number), uri, storage_options=aws.theirs)
+        assert opened(["LIST", "GET"]).count_rows() == 3 - number
+    # A change that was planned on the table of before is refused.
+    old = opened(["LIST"])
+    lance_spark.Dataset.drop(uri, storage_options=aws.ours)
+    lance.write_dataset(rows, uri, storage_options=aws.theirs)
+    with pytest.raises(VersionNotFoundError, match="created again"):
+        old.update_config({"key": "value"})
+    assert lance.dataset(uri, storage_options=aws.theirs).version == 1
 
 
 def test_opening_by_number(aws: Aws, long: str) -> None:

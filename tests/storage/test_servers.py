@@ -192,9 +192,13 @@ def test_listings_without_a_start() -> None:
         store = ObjectStore.from_uri(uri, server.options)
         names = sorted(store.list_names("_versions"))
         for at in range(5):
-            assert store.list_first("_versions", 1, after=names[at]) == [names[at + 1]]
-            assert store.list_first("_versions", 9, after=names[at]) == names[at + 1 :]
-        assert store.list_first("_versions", 1, after=names[-1]) == []
+            assert [name for name, _ in store.list_first("_versions", 1, after=names[at])] == [
+                names[at + 1]
+            ]
+            assert [name for name, _ in store.list_first("_versions", 9, after=names[at])] == names[
+                at + 1 :
+            ]
+        assert [name for name, _ in store.list_first("_versions", 1, after=names[-1])] == []
         dataset = lance_spark.open_dataset(uri, storage_options=server.options)
         assert [version.version for version in dataset.versions()] == [1, 2, 3, 4, 5, 6]
 

@@ -161,14 +161,19 @@ class Version:
     ----------
     branch : str or None
         "main" for the main branch. None for the branch that the options name.
+    manifest_tag : str or None
+        By which a process knows the manifest that it has read for another scan of the query.
     """
 
     number: int
     branch: str | None = None
+    manifest_tag: str | None = None
 
     def __str__(self) -> str:
         # Quoted: the rule reads the text up to the next space or semicolon.
-        return str(self.number) if self.branch is None else f"{quote(self.branch)}@{self.number}"
+        branch = "" if self.branch is None else f"{quote(self.branch)}@"
+        tag = "" if self.manifest_tag is None else f"~{self.manifest_tag}"
+        return f"{branch}{self.number}{tag}"
 
     @classmethod
     def parse(cls, text: object) -> Version:
@@ -179,10 +184,11 @@ class Version:
         UnsupportedError
             The text does not name a version.
         """
-        branch, separator, number = text.rpartition("@") if isinstance(text, str) else ("", "", "")
+        branch, separator, rest = text.rpartition("@") if isinstance(text, str) else ("", "", "")
+        number, _, tag = rest.partition("~")
         if not (number.isascii() and number.isdigit()) or bool(branch) != bool(separator):
             raise refused("the version is malformed", text)
-        return cls(int(number), unquote(branch) or None)
+        return cls(int(number), unquote(branch) or None, tag or None)
 
 
 @dataclass(frozen=True, slots=True)

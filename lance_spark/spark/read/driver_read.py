@@ -19,7 +19,7 @@ stream:
 
 A read that exceeds a bound or fails is left to tasks, and so is the report of its error. A few
 samples show whether the filter of a large table is likely to leave too many rows, so that few rows
-are filtered in vain.
+are filtered in vain. A filter that only leaves out nulls counts as one that leaves too many.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -39,7 +39,9 @@ from lance_spark.file.blobs.fields import without_bytes
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blob_sizes import blob_bytes, described_schema, loads_blobs
+from lance_spark.scan.predicates.column_predicates import IsNull
 from lance_spark.scan.predicates.conditions import top_fields
+from lance_spark.scan.predicates.tree import And
 from lance_spark.spark.read.estimate import estimated_size
 
 if TYPE_CHECKING:
@@ -70,7 +72,10 @@ _MAX_SLICES = 16
 #: After the first batch. Slow stores and slow decoding are for several tasks.
 _SECONDS = 2.0
 _THREADS = 4
+#: On stores that answer requests in parallel: threads wait, and compute little.
+_REMOTE_THREADS = 16
 
+_T = TypeVar("_T")
 _ReadRows = Callable[["LancePartition"], Iterator[pa.RecordBatch]]
 
 
@@ -109,11 +114,19 @@ def read_on_driver(
         is_bounded = bool(plan.request.aggregates) or (limit or _MAX_ROWS) <= _MAX_FILTERED_ROWS
         is_bounded = is_bounded or plan.options.is_search or partitions[0].search_cost is not None
         is_bounded = is_bounded or _load_blobs(partitions)
-        if not is_bounded and _leaves_many_rows(partitions, read_rows):
+        threads = _threads(plan)
+        if not is_bounded and _leaves_many_rows(partitions, read_rows, threads):
             return None
-        return _read(plan.request, partitions, schema, read_rows)
+        return _read(plan.request, partitions, schema, read_rows, threads)
     except (_TooLargeError, LanceError, OSError, MemoryError, pa.ArrowException):
         return None
+
+
+def _threads(plan: Plan) -> int:
+    """Return how many partitions are read at the same time."""
+    if plan.dataset._table.store.reads_at_once > 1:
+        return _REMOTE_THREADS
+    return min(_THREADS, os.cpu_count() or 1)
 
 
 def _is_small(
@@ -182,7 +195,9 @@ def _blobs_are_small(plan: Plan, partitions: Sequence[LancePartition]) -> bool:
     return True
 
 
-def _leaves_many_rows(partitions: Sequence[LancePartition], read_rows: _ReadRows) -> bool:
+def _leaves_many_rows(
+    partitions: Sequence[LancePartition], read_rows: _ReadRows, threads: int
+) -> bool:
     """Return whether a sample of the rows promises more rows than the driver reads."""
     rows = _num_rows(partitions)
     # Each of the scattered rows that an index leaves costs as much as many others.
@@ -192,11 +207,42 @@ def _leaves_many_rows(partitions: Sequence[LancePartition], read_rows: _ReadRows
     )
     if rows < minimum or not _is_filtered(partitions):
         return False
-    sampled = matching = 0
-    for sample in _samples(partitions, sample_rows):
-        sampled += sample.task.num_rows if sample.task is not None else 0
-        matching += sum(batch.num_rows for batch in read_rows(sample))
+    if not is_scattered and all(map(_tests_null_only, partitions)):
+        # Spark adds such filters to the columns of joins. A sample would cost requests.
+        return True
+    samples = list(_samples(partitions, sample_rows))
+    sampled = _num_rows(samples)
+    matching = sum(
+        _each(lambda part: sum(batch.num_rows for batch in read_rows(part)), samples, threads)
+    )
     return matching * rows > sampled * _MAX_FILTERED_ROWS * _SAMPLE_FACTOR
+
+
+def _tests_null_only(partition: LancePartition) -> bool:
+    """Return whether all filters leave the rows whose columns are not null."""
+    if partition.residual is not None or partition.top is not None or partition.task is None:
+        return False
+    parts = [*partition.task.filters]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, And):
+            parts += part.parts
+        elif not (isinstance(part, IsNull) and part.inverted):
+            return False
+    return True
+
+
+def _each(
+    read: Callable[[LancePartition], _T], partitions: Sequence[LancePartition], threads: int
+) -> list[_T]:
+    """Return what a function returns for each partition, in order; threads call it."""
+    if min(len(partitions), threads) <= 1:
+        return list(map(read, partitions))
+    pool = ThreadPoolExecutor(min(len(partitions), threads))
+    try:
+        return list(pool.map(read, partitions))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _samples(partitions: Sequence[LancePartition], rows: int) -> Iterator[LancePartition]:
@@ -235,7 +281,8 @@ def has_many_groups(
 
     samples = list(_samples(partitions, _GROUPED_ROWS))
     try:
-        rows = [batch for sample in samples for batch in read_rows(sample)]
+        read = _each(lambda part: list(read_rows(part)), samples, _threads(plan))
+        rows = [batch for batches in read for batch in batches]
         request, output = plan.request, batch_schema(schema)
         groups = merged_on_driver(request.groups, request.aggregates, output, rows)
     except (LanceError, OSError, MemoryError, pa.ArrowException):
@@ -268,7 +315,11 @@ def _is_filtered(partitions: Sequence[LancePartition]) -> bool:
 
 
 def _read(
-    request: Request, partitions: Sequence[LancePartition], schema: StructType, read_rows: _ReadRows
+    request: Request,
+    partitions: Sequence[LancePartition],
+    schema: StructType,
+    read_rows: _ReadRows,
+    threads: int,
 ) -> bytes:
     from lance_spark.spark.types.mapping import batch_schema
 
@@ -285,14 +336,8 @@ def _read(
             results.append(read(partition))
             if bounds.rows >= request.limit:
                 break
-    elif len(partitions) == 1:
-        results = [read(partitions[0])]
     else:
-        pool = ThreadPoolExecutor(min(len(partitions), _THREADS, os.cpu_count() or 1))
-        try:
-            results = list(pool.map(read, partitions))
-        finally:
-            pool.shutdown(cancel_futures=True)
+        results = _each(read, partitions, threads)
     batches = [batch for result in results for batch in result]
     if request.aggregates:
         from lance_spark.spark.read.group_by import merged_on_driver

@@ -383,7 +383,8 @@ def version_of(dataset: Dataset, options: ReadOptions) -> Version:
     from lance_spark.table.refs.names import MAIN
 
     # A tag may name a version on another branch than that of the path or the options.
-    return Version(dataset.version, None if options.tag is None else dataset.branch or MAIN)
+    branch = None if options.tag is None else dataset.branch or MAIN
+    return Version(dataset.version, branch, dataset._table.manifest.tag)
 
 
 def open_table(options: ReadOptions, planned: Version | None = None) -> Dataset:
@@ -399,7 +400,8 @@ def open_table(options: ReadOptions, planned: Version | None = None) -> Dataset:
     ------
     TableNotFoundError, VersionNotFoundError, StorageError
     """
-    from lance_spark.dataset.dataset import open_dataset
+    from lance_spark.dataset.dataset import Dataset
+    from lance_spark.table import open as opening
 
     references: dict[str, Any] = {}
     for name in ("branch", "tag", "timestamp"):
@@ -412,9 +414,15 @@ def open_table(options: ReadOptions, planned: Version | None = None) -> Dataset:
         references.pop("tag", None)
         if planned.branch is not None:
             references["branch"] = planned.branch
-    return open_dataset(
-        options.path, version, storage_options=options.storage_options or None, **references
-    )
+    with naming(display(options.path)):
+        table = opening.open_table(
+            options.path,
+            version=version,
+            storage_options=options.storage_options or None,
+            manifest_tag=None if planned is None else planned.manifest_tag,
+            **references,
+        )
+    return Dataset(table, options.storage_options)
 
 
 def option_filter(

@@ -297,10 +297,12 @@ class _Attempts:
         if newest is None:
             return
         limit = 0.0 if self._store.is_local else _FRESH_SECONDS
-        if time.monotonic() - newest.read_at < limit:
-            return
+        is_fresh = time.monotonic() - newest.read_at < limit
         for location in manifests:
             if location.version != newest.version:
+                continue
+            has_tags = None not in (location.tag, newest.tag)
+            if location.tag == newest.tag if has_tags else is_fresh:
                 continue
             stored = find_manifest(self._store, location)
             if stored is not None:

@@ -295,16 +295,18 @@ STRATEGIES: Mapping[str, WriteStrategy] = {
 class KeptBase:
     """The version that a write was planned on, in the process of the plan only.
 
-    A pickled one is empty: a manifest can be large, and tasks do not need it.
+    A pickled one has the tag of the manifest only: a manifest can be large, and tasks do not need
+    it.
     """
 
-    __slots__ = ("manifest",)
+    __slots__ = ("manifest", "tag")
 
-    def __init__(self, manifest: Manifest | None = None) -> None:
+    def __init__(self, manifest: Manifest | None = None, tag: str | None = None) -> None:
         self.manifest = manifest
+        self.tag = tag if manifest is None else manifest.tag
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KeptBase, ()
+        return KeptBase, (None, self.tag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,7 +486,10 @@ class WriteJob:
         name = self.store().display
         try:
             base = open_table(
-                self.uri, version=self.read_version, storage_options=self.storage_options
+                self.uri,
+                version=self.read_version,
+                storage_options=self.storage_options,
+                manifest_tag=self.kept_base.tag,
             ).manifest
         except VersionNotFoundError:
             raise CommitConflictError(

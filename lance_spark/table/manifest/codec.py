@@ -16,8 +16,10 @@ know.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable
+from dataclasses import replace
 
 from google.protobuf.message import DecodeError
 
@@ -40,7 +42,7 @@ _FOOTER_VERSION = (0, 2)
 
 
 def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
-    """Read the manifest of a version.
+    """Read the manifest of a version. A process keeps manifests of locations that have a tag.
 
     Raises
     ------
@@ -53,14 +55,19 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
     StorageError
     """
     try:
-        data = store.read_bytes(location.path)
+        data = _read(store, location)
     except MissingFileError:
         if location.scheme is not NamingScheme.V1 or not location.version:
             raise
         # A migration may have renamed it after the listing.
         location = NamingScheme.V2.locate(location.version)
-        data = store.read_bytes(location.path)
-    manifest = decode(data, store.name(location.path))
+        data = _read(store, location)
+    try:
+        manifest = decode(data, store.name(location.path))
+    except CorruptTableError:
+        store.forget_kept(location.path, location.tag)
+        raise
+    manifest.tag = location.tag
     if location.version not in (0, manifest.version):
         raise CorruptTableError(
             f"{manifest.name}: the file contains version {manifest.version}, "
@@ -69,6 +76,12 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
     flags.check_readable(manifest.flags, store.display)
     manifest.check_file_format(store.display)
     return manifest
+
+
+def _read(store: ObjectStore, location: ManifestLocation) -> bytes:
+    if location.tag is None:
+        return store.read_bytes(location.path)
+    return store.read_kept(location.path, location.tag)
 
 
 def check_identity(name: str, manifest: Manifest, identity: tuple[int, str | None] | None) -> None:
@@ -98,8 +111,14 @@ def check_identity(name: str, manifest: Manifest, identity: tuple[int, str | Non
         )
 
 
-def read_version(store: ObjectStore, version: int) -> Manifest:
+def read_version(store: ObjectStore, version: int, manifest_tag: str | None = None) -> Manifest:
     """Read the manifest of a version, also of a detached one. Does not list the versions.
+
+    Parameters
+    ----------
+    manifest_tag : str, optional
+        `Manifest.tag` of the version that the caller has read before. If the process has kept that
+        manifest, it is returned without a request, even if the version was removed since.
 
     Raises
     ------
@@ -111,6 +130,12 @@ def read_version(store: ObjectStore, version: int) -> Manifest:
     if versions.is_detached(version):
         locations = [versions.find(store, version)]
     for location in locations:
+        if manifest_tag is not None and store.is_kept(location.path, manifest_tag):
+            manifest = find_manifest(store, replace(location, tag=manifest_tag))
+            if manifest is not None:
+                # How long ago a listing has shown it is not known.
+                manifest.read_at = -math.inf
+                return manifest
         manifest = find_manifest(store, location)
         if manifest is not None:
             return manifest

@@ -63,6 +63,8 @@ class Manifest:
     ----------
     read_at : float
         The time (`time.monotonic`) at which the store was last known to have this manifest.
+    tag : str or None
+        The tag of the file (`storage.entity_tags`), if a listing had it.
     """
 
     __slots__ = (
@@ -74,6 +76,7 @@ class Manifest:
         "name",
         "read_at",
         "size_bytes",
+        "tag",
         "transaction_section",
     )
 
@@ -99,6 +102,7 @@ class Manifest:
         self.dictionaries = dictionaries
         self.size_bytes = size_bytes
         self.read_at = time.monotonic()
+        self.tag: str | None = None
 
     @property
     def version(self) -> int:

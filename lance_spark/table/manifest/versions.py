@@ -29,7 +29,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
@@ -42,6 +42,7 @@ from lance_spark.errors import (
     UnsupportedError,
     VersionNotFoundError,
 )
+from lance_spark.storage.entity_tags import Tagged
 from lance_spark.storage.parallel import call_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import external as manifest_store
@@ -81,11 +82,18 @@ class NamingScheme(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ManifestLocation:
-    """A manifest file: its version, its path below the table's root, and its naming scheme."""
+    """A manifest file: its version, its path below the table's root, and its naming scheme.
+
+    Attributes
+    ----------
+    tag : str or None
+        By which the manifest is known that a process has read before (`storage.entity_tags`).
+    """
 
     version: int
     path: str
     scheme: NamingScheme
+    tag: str | None = field(default=None, compare=False)
 
     @property
     def is_staged(self) -> bool:
@@ -191,8 +199,7 @@ def list_newest(store: ObjectStore) -> list[ManifestLocation]:
         if entry is not None:
             return [_location(*entry)]
     elif store.lists_in_order:
-        for name in _names_in_order(store, 1):
-            location = parse_name(name)
+        for location in _locations_in_order(store, 1):
             if location is not None:
                 if location.scheme is NamingScheme.V2:
                     return [location]
@@ -207,8 +214,7 @@ def list_newest(store: ObjectStore) -> list[ManifestLocation]:
 def _list_since_in_order(store: ObjectStore, version: int) -> list[ManifestLocation] | None:
     """Return the manifests from `version` on; None if a name of scheme V1 was listed."""
     locations: list[ManifestLocation] = []
-    for name in _names_in_order(store, _FIRST_PAGE):
-        location = parse_name(name)
+    for location in _locations_in_order(store, _FIRST_PAGE):
         if location is None:
             continue
         if location.scheme is not NamingScheme.V2:
@@ -221,13 +227,19 @@ def _list_since_in_order(store: ObjectStore, version: int) -> list[ManifestLocat
     return locations[::-1]
 
 
-def _names_in_order(store: ObjectStore, first_page: int) -> Iterator[str]:
+def _locations_in_order(store: ObjectStore, first_page: int) -> Iterator[ManifestLocation | None]:
+    """Yield the manifests in the order of their names, and None for each other file."""
     limit, after = first_page, ""
-    while names := store.list_first(FOLDER, limit, after):
-        yield from names
-        if len(names) < limit:
+    while files := store.list_first(FOLDER, limit, after):
+        yield from map(_parse_tagged, files)
+        if len(files) < limit:
             return
-        limit, after = _PAGE, names[-1]
+        limit, after = _PAGE, files[-1].name
+
+
+def _parse_tagged(file: Tagged) -> ManifestLocation | None:
+    location = parse_name(file.name)
+    return None if location is None else replace(location, tag=file.tag)
 
 
 def _with_entries(
@@ -261,10 +273,15 @@ def _location(version: int, path: str) -> ManifestLocation:
 
 
 def _list_newest_files(store: ObjectStore) -> list[ManifestLocation]:
-    names = store.list_names(FOLDER)
+    tags = {} if store.is_local else dict(store.list_tagged(FOLDER))
+    names = store.list_names(FOLDER) if store.is_local else list(tags)
     first = min((name for name in names if len(name) == _V2_LENGTH), default="")
     newest = parse_name(first)
-    return _parse_names(names) if newest is None else _parse_since(names, newest.version)
+    listed = _parse_names(names) if newest is None else _parse_since(names, newest.version)
+    if listed and tags:
+        name = listed[-1].path.rpartition("/")[2]
+        listed[-1] = replace(listed[-1], tag=tags[name])
+    return listed
 
 
 def _list_files(store: ObjectStore) -> list[ManifestLocation]:
@@ -384,12 +401,12 @@ class CommitListing:
     ----------
     manifests : list of ManifestLocation
         All manifests, or those since some version; oldest first.
-    names_after_v2 : list of str
-        The first name that the store lists after the names of scheme V2.
+    after_v2 : list of Tagged
+        The first file that the store lists after the names of scheme V2.
     """
 
     manifests: list[ManifestLocation]
-    names_after_v2: list[str]
+    after_v2: list[Tagged]
 
     def scheme(self, store: ObjectStore) -> NamingScheme:
         """Return the naming scheme of the next manifest: that of the table, V2 for a new table.
@@ -411,7 +428,7 @@ class CommitListing:
         schemes = {location.scheme for location in self.manifests}
         if NamingScheme.V2 in schemes:
             # V1 names before the V2 names are among the listed manifests.
-            locations = (parse_name(name) for name in self.names_after_v2)
+            locations = map(_parse_tagged, self.after_v2)
             schemes.update(location.scheme for location in locations if location is not None)
         if len(schemes) > 1:
             raise CorruptTableError(

@@ -68,6 +68,7 @@ final class PlanReply {
   /** Number of fragments of the table. */
   final long fragments;
 
+  /** The version for other scans of the query, with the tag of its manifest. */
   final String version;
 
   /** Where the table is, without secrets. */
@@ -124,6 +125,12 @@ final class PlanReply {
     this.fresh = fresh;
     this.keys = keys;
     this.driverRows = driverRows;
+  }
+
+  /** Returns the version as EXPLAIN shows it. */
+  String versionName() {
+    int tag = version == null ? -1 : version.indexOf('~');
+    return tag < 0 ? version : version.substring(0, tag);
   }
 
   /** Returns whether partitions return columns. */

@@ -135,7 +135,7 @@ public class RequestScan
       if (!planned.keys.isEmpty()) {
         text.append(" partitioned=[").append(planned.keys).append("]");
       }
-      text.append(" version=").append(planned.version);
+      text.append(" version=").append(planned.versionName());
       text.append(" table=").append(planned.location);
     }
     return text.toString();
