@@ -240,6 +240,36 @@ def test_rows_of_small_sources_are_kept(
     assert changed_rows(spark, root) == expected
 
 
+@pytest.mark.parametrize(
+    ("condition", "matches"),
+    [
+        ("t.id = s.k", 10_001),
+        ("t.id <=> s.k AND s.v > 0", 10_001),
+        ("t.w = s.w", 8_572),
+        ("t.w <=> s.w AND s.k < 700", 600),
+        ("t.w COLLATE UTF8_LCASE = upper(s.w)", 8_572),
+        ("CAST(t.id AS DOUBLE) = s.x AND t.id + 1 > s.k", 9_991),
+        ("s.x + 0 = t.id * 1.0D", 9_991),
+    ],
+)
+def test_candidates_of_large_sources_are_joined(
+    spark: Any, root: Path, large: str, files: Path, condition: str, matches: int
+) -> None:
+    """By the comparisons of the join: also nulls, NaN, -0.0, collations and expressions."""
+    columns = "k, v, IF(k % 7 = 0, NULL, concat('w', k)) AS w"
+    number = "IF(k = 0, -0.0D, IF(k % 1000 = 1, CAST('NaN' AS DOUBLE), CAST(k AS DOUBLE))) AS x"
+    source = f"(SELECT {columns}, {number} FROM parquet.`{files}/many`) s"
+    before = max(executions(spark), default=-1)
+    spark.sql(
+        f"MERGE INTO {large} t USING {source} ON {condition} "
+        "WHEN MATCHED THEN UPDATE SET v = 5 WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.k, -1)"
+    )
+    plans = {number: plan for number, plan in executions(spark).items() if number > before}
+    assert "LeftSemi" in plans[min(plans)]
+    changed = [v for _, v in changed_rows(spark, root)]
+    assert (changed.count(5), changed.count(-1)) == (matches, 10_001 - matches)
+
+
 @pytest.mark.parametrize("query", ["SELECT *", "SELECT k, max(v) AS v"])
 def test_large_sources_have_no_keys(
     spark: Any, root: Path, large: str, files: Path, query: str

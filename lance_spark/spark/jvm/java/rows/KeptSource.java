@@ -40,12 +40,15 @@ import scala.runtime.AbstractFunction0;
  * those of the rows that are joined. EXPLAIN computes no rows.
  *
  * <p>A source is kept if it reads few bytes or rows of the program, or has few rows and is a
- * projection of something whose first rows cost little. These rows are counted before: this reads
- * no more rows than the limit.
+ * projection of something whose first rows cost little. The rows of the second are counted before:
+ * this reads no more rows than the limit.
  */
 final class KeptSource {
-  /** Most bytes, by Spark's estimate, that a source with other operators reads. */
-  private static final double MAX_BYTES = 16.0 * 1024 * 1024;
+  /** Most bytes, by Spark's estimate, that a source reads whose first rows are not counted before. */
+  private static final double MAX_BYTES = 64.0 * 1024 * 1024;
+
+  /** Most rows whose keys are sent to each executor. */
+  private static final long MAX_BROADCAST_ROWS = 2000000;
 
   /** Operators whose work is that of their input. */
   private static final Set OPERATORS =
@@ -73,9 +76,13 @@ final class KeptSource {
   /** The columns of the keys, or null if there are too many rows. */
   final LocalRelation keys;
 
-  private KeptSource(LogicalPlan plan, LocalRelation keys) {
+  /** Whether the keys are so few that each executor may get them. */
+  final boolean isBroadcast;
+
+  private KeptSource(LogicalPlan plan, LocalRelation keys, boolean isBroadcast) {
     this.plan = plan;
     this.keys = keys;
+    this.isBroadcast = isBroadcast;
   }
 
   /** An error of the source, which is that of the statement. */
@@ -92,10 +99,11 @@ final class KeptSource {
    * @return null if the source is joined as it is
    */
   static KeptSource of(LogicalPlan source, List columns, int maxRows) {
-    boolean isProjection = hasOnly(source, new HashSet()) && hasCheapLeaves(source);
-    if (columns.isEmpty()
-        || source.isStreaming()
-        || !isProjection && (!hasOnly(source, OPERATORS) || bytesRead(source) > MAX_BYTES)) {
+    if (columns.isEmpty() || source.isStreaming() || !hasOnly(source, OPERATORS)) {
+      return null;
+    }
+    boolean readsFew = bytesRead(source) <= MAX_BYTES;
+    if (!readsFew && !(hasOnly(source, new HashSet()) && hasCheapLeaves(source))) {
       return null;
     }
     SparkSession session = runningSession();
@@ -104,7 +112,7 @@ final class KeptSource {
     }
     Snapshot.useFor(RowChangeRule.changedTable());
     try {
-      if (isProjection && firstRows(session, source, columns, maxRows + 1).length > maxRows) {
+      if (!readsFew && firstRows(session, source, columns, maxRows + 1).length > maxRows) {
         return null;
       }
       LogicalPlan kept = Versions.checkpointed(rowsOf(session, source), level()).logicalPlan();
@@ -117,7 +125,9 @@ final class KeptSource {
                   AssignedColumns.seq(Arrays.asList(rows)),
                   false,
                   Option.empty());
-      return new KeptSource(kept, keys);
+      boolean isBroadcast =
+          keys != null || rowsOf(session, kept).count() <= MAX_BROADCAST_ROWS;
+      return new KeptSource(kept, keys, isBroadcast);
     } catch (InvocationTargetException e) {
       throw new Failure(e.getCause());
     } catch (Exception e) {
@@ -166,7 +176,8 @@ final class KeptSource {
     return true;
   }
 
-  private static boolean isPlain(Expression expression) {
+  /** Returns whether an expression has no functions of users and no subqueries. */
+  static boolean isPlain(Expression expression) {
     if (expression instanceof UserDefinedExpression || expression instanceof PlanExpression) {
       return false;
     }

@@ -10,6 +10,7 @@ import org.apache.spark.sql.connector.distributions.Distribution;
 import org.apache.spark.sql.connector.distributions.Distributions;
 import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NullOrdering;
 import org.apache.spark.sql.connector.expressions.SortDirection;
 import org.apache.spark.sql.connector.expressions.SortOrder;
 import org.apache.spark.sql.connector.metric.CustomMetric;
@@ -53,9 +54,13 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
     return Distributions.clustered(new Expression[] {Expressions.column(Clustering.COLUMN)});
   }
 
+  /** New rows come last: they then share a fragment with the rows that move. */
   public SortOrder[] requiredOrdering() {
     return new SortOrder[] {
-      Expressions.sort(Expressions.column(RowChange.ADDRESS), SortDirection.ASCENDING)
+      Expressions.sort(
+          Expressions.column(RowChange.ADDRESS),
+          SortDirection.ASCENDING,
+          NullOrdering.NULLS_LAST)
     };
   }
 
