@@ -10,6 +10,7 @@ import org.apache.spark.Dependency;
 import org.apache.spark.SparkContext;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
@@ -29,9 +30,11 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.storage.RDDInfo;
 import org.apache.spark.storage.StorageLevel;
 import scala.Option;
 import scala.collection.Iterator;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction0;
 
 /**
@@ -41,14 +44,21 @@ import scala.runtime.AbstractFunction0;
  *
  * <p>A source is kept if it reads few bytes or rows of the program, or has few rows and is a
  * projection of something whose first rows cost little. The rows of the second are counted before:
- * this reads no more rows than the limit.
+ * this reads no more rows than the limit. Few rows of very few bytes become part of the plan, which
+ * takes one job less.
  */
 final class KeptSource {
   /** Most bytes, by Spark's estimate, that a source reads whose first rows are not counted before. */
   private static final double MAX_BYTES = 64.0 * 1024 * 1024;
 
+  /** Most bytes, by Spark's estimate, that a source reads whose rows become part of the plan. */
+  private static final double MAX_PLAN_BYTES = 1024.0 * 1024;
+
   /** Most rows whose keys are sent to each executor. */
   private static final long MAX_BROADCAST_ROWS = 2000000;
+
+  /** Most bytes of the rows, as they are kept, if keys may be long, such as strings. */
+  private static final long MAX_BROADCAST_BYTES = 128L * 1024 * 1024;
 
   /** Operators whose work is that of their input. */
   private static final Set OPERATORS =
@@ -112,21 +122,27 @@ final class KeptSource {
     }
     Snapshot.useFor(RowChangeRule.changedTable());
     try {
+      if (readsFew && !hasGivenRows(source) && bytesRead(source) <= MAX_PLAN_BYTES) {
+        List all = CollectionConverters.asJava(source.output());
+        InternalRow[] rows = firstRows(session, source, all, maxRows + 1);
+        if (rows.length <= maxRows) {
+          LocalRelation local = localRows(all, rows);
+          return new KeptSource(local, local, true);
+        }
+      }
       if (!readsFew && firstRows(session, source, columns, maxRows + 1).length > maxRows) {
         return null;
       }
       LogicalPlan kept = Versions.checkpointed(rowsOf(session, source), level()).logicalPlan();
-      InternalRow[] rows = firstRows(session, kept, columns, maxRows + 1);
+      RDD rdd = ((LogicalRDD) kept).rdd();
+      long count = rdd.count();
       LocalRelation keys =
-          rows.length > maxRows
+          count > maxRows
               ? null
-              : new LocalRelation(
-                  AssignedColumns.seq(columns),
-                  AssignedColumns.seq(Arrays.asList(rows)),
-                  false,
-                  Option.empty());
+              : localRows(columns, firstRows(session, kept, columns, maxRows + 1));
       boolean isBroadcast =
-          keys != null || rowsOf(session, kept).count() <= MAX_BROADCAST_ROWS;
+          count <= MAX_BROADCAST_ROWS
+              && (areNumbers(columns) || keptBytes(rdd) <= MAX_BROADCAST_BYTES);
       return new KeptSource(kept, keys, isBroadcast);
     } catch (InvocationTargetException e) {
       throw new Failure(e.getCause());
@@ -137,6 +153,33 @@ final class KeptSource {
     }
   }
 
+  private static boolean areNumbers(List columns) {
+    for (int i = 0; i < columns.size(); i++) {
+      if (!Forms.isOfFixedSize(((Attribute) columns.get(i)).dataType())) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private static long keptBytes(RDD rdd) {
+    RDDInfo[] all = rdd.sparkContext().getRDDStorageInfo();
+    for (int i = 0; i < all.length; i++) {
+      if (all[i].id() == rdd.id()) {
+        return all[i].memSize() + all[i].diskSize();
+      }
+    }
+    return Long.MAX_VALUE;
+  }
+
+  private static LocalRelation localRows(List columns, InternalRow[] rows) {
+    return new LocalRelation(
+        AssignedColumns.seq(columns),
+        AssignedColumns.seq(Arrays.asList(rows)),
+        false,
+        Option.empty());
+  }
+
   /** Returns where rows are kept: on two executors, so that one may be lost, if there are two. */
   private static StorageLevel level() {
     // The driver counts, too.
@@ -145,7 +188,7 @@ final class KeptSource {
   }
 
   /** Returns the session that runs a statement that writes; null if the statement is explained. */
-  private static SparkSession runningSession() {
+  static SparkSession runningSession() {
     QueryExecution execution = RowChangeRule.running();
     return execution != null && execution.analyzed() instanceof V2WriteCommand
         ? execution.sparkSession()
@@ -221,6 +264,15 @@ final class KeptSource {
     return true;
   }
 
+  private static boolean hasGivenRows(LogicalPlan source) {
+    for (Iterator i = source.collectLeaves().iterator(); i.hasNext(); ) {
+      if (i.next() instanceof LogicalRDD) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   /** Returns the bytes that a plan reads by Spark's estimate: none for rows of the program. */
   private static double bytesRead(LogicalPlan source) {
     double bytes = 0;
@@ -261,7 +313,7 @@ final class KeptSource {
   }
 
   /** Returns the rows of a plan that Spark has optimized already. */
-  private static Dataset rowsOf(SparkSession session, LogicalPlan plan) {
+  static Dataset rowsOf(SparkSession session, LogicalPlan plan) {
     plan.setAnalyzed();
     return Dataset$.MODULE$.ofRows(session, plan);
   }

@@ -51,6 +51,9 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
   }
 
   public Distribution requiredDistribution() {
+    if (isInOneTask()) {
+      return Distributions.unspecified();
+    }
     return Distributions.clustered(new Expression[] {Expressions.column(Clustering.COLUMN)});
   }
 
@@ -66,7 +69,12 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
 
   /** Rows of the query are shorter than the rows that are written: Python says by how much. */
   public long advisoryPartitionSizeInBytes() {
-    return ((Number) write.get("partition_bytes")).longValue();
+    return isInOneTask() ? 0 : ((Number) write.get("partition_bytes")).longValue();
+  }
+
+  /** Returns whether one task has all changed rows (CandidateRows), so that none are distributed. */
+  private boolean isInOneTask() {
+    return Boolean.TRUE.equals(write.get("in_one_task"));
   }
 
   public CustomMetric[] supportedCustomMetrics() {

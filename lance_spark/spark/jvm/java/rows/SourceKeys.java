@@ -63,16 +63,17 @@ final class SourceKeys extends Replacing {
 
   private final Table table;
 
+  /** Rows of the source whose keys filter the table; 0 if none do. */
+  int count;
+
   SourceKeys(Table table) {
     this.table = table;
   }
 
   /** Returns the query of a MERGE, with filters of the table whose rows change. */
-  static LogicalPlan filtered(LogicalPlan query, Table table) {
+  LogicalPlan filtered(LogicalPlan query) {
     try {
-      return PushDownRule.isEnabled()
-          ? (LogicalPlan) query.transform(new SourceKeys(table))
-          : query;
+      return PushDownRule.isEnabled() ? (LogicalPlan) query.transform(this) : query;
     } catch (KeptSource.Failure e) {
       throw Errors.rethrow(e.getCause());
     } catch (Exception e) {
@@ -93,7 +94,7 @@ final class SourceKeys extends Replacing {
   }
 
   static Object insertOnly(Object plan) {
-    LogicalPlan query = filtered(query(plan), written(plan));
+    LogicalPlan query = new SourceKeys(written(plan)).filtered(query(plan));
     try {
       return Versions.copy((Product) plan, new String[] {"query"}, new Object[] {query});
     } catch (ReflectiveOperationException e) {
@@ -147,7 +148,7 @@ final class SourceKeys extends Replacing {
   }
 
   /** Returns the relation of the table, if a plan chooses and computes columns of its rows. */
-  private DataSourceV2Relation relation(LogicalPlan plan) {
+  DataSourceV2Relation relation(LogicalPlan plan) {
     LogicalPlan inner = plan;
     while (inner instanceof Project || inner instanceof Filter) {
       inner = (LogicalPlan) inner.children().apply(0);
@@ -206,6 +207,7 @@ final class SourceKeys extends Replacing {
       }
       Object target = side(node, isLeft);
       if (filters != null) {
+        count += rows.data().size();
         target = side(node, isLeft).transformUp(new Filtered(relation, filters));
       } else if (isLarge() && !equalities.isEmpty()) {
         target = candidates(side(node, isLeft), source, equalities);
