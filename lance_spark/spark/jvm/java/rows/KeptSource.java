@@ -123,10 +123,8 @@ final class KeptSource {
     Snapshot.useFor(RowChangeRule.changedTable());
     try {
       if (readsFew && !hasGivenRows(source) && bytesRead(source) <= MAX_PLAN_BYTES) {
-        List all = CollectionConverters.asJava(source.output());
-        InternalRow[] rows = firstRows(session, source, all, maxRows + 1);
-        if (rows.length <= maxRows) {
-          LocalRelation local = localRows(all, rows);
+        LocalRelation local = planRows(session, source, maxRows);
+        if (local != null) {
           return new KeptSource(local, local, true);
         }
       }
@@ -134,15 +132,9 @@ final class KeptSource {
         return null;
       }
       LogicalPlan kept = Versions.checkpointed(rowsOf(session, source), level()).logicalPlan();
-      RDD rdd = ((LogicalRDD) kept).rdd();
-      long count = rdd.count();
-      LocalRelation keys =
-          count > maxRows
-              ? null
-              : localRows(columns, firstRows(session, kept, columns, maxRows + 1));
-      boolean isBroadcast =
-          count <= MAX_BROADCAST_ROWS
-              && (areNumbers(columns) || keptBytes(rdd) <= MAX_BROADCAST_BYTES);
+      InternalRow[] rows = firstRows(session, kept, columns, maxRows + 1);
+      LocalRelation keys = rows.length > maxRows ? null : localRows(columns, rows);
+      boolean isBroadcast = keys != null || isBroadcast(((LogicalRDD) kept).rdd(), columns);
       return new KeptSource(kept, keys, isBroadcast);
     } catch (InvocationTargetException e) {
       throw new Failure(e.getCause());
@@ -151,6 +143,11 @@ final class KeptSource {
     } finally {
       Snapshot.useFor(null);
     }
+  }
+
+  private static boolean isBroadcast(RDD rows, List columns) {
+    return rows.count() <= MAX_BROADCAST_ROWS
+        && (areNumbers(columns) || keptBytes(rows) <= MAX_BROADCAST_BYTES);
   }
 
   private static boolean areNumbers(List columns) {
@@ -170,6 +167,22 @@ final class KeptSource {
       }
     }
     return Long.MAX_VALUE;
+  }
+
+  /** Returns all rows of a source; null if there are too many, or they are too large. */
+  private static LocalRelation planRows(SparkSession session, LogicalPlan source, int maxRows)
+      throws Exception {
+    List columns = CollectionConverters.asJava(source.output());
+    try {
+      InternalRow[] rows = firstRows(session, source, columns, maxRows + 1);
+      return rows.length > maxRows ? null : localRows(columns, rows);
+    } catch (Exception e) {
+      // Few bytes can become long values, such as by repeat().
+      if (String.valueOf(e.getMessage()).contains("spark.driver.maxResultSize")) {
+        return null;
+      }
+      throw e;
+    }
   }
 
   private static LocalRelation localRows(List columns, InternalRow[] rows) {
