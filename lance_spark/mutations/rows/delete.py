@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from pyroaring import BitMap
 
 from lance_spark import progress
-from lance_spark.errors import InvalidInputError, StorageError
+from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.commits import (
     at_version,
     commit_rows,
@@ -67,8 +66,8 @@ from lance_spark.table.rows.index import OFFSET_BITS
 #: Limits of one task: rows, unless it is a single large fragment, and fragments.
 _TASK_ROWS = 1 << 18
 _TASK_FRAGMENTS = 1024
-#: From this number on, deletion files are written at the same time: each waits for the store.
-_MANY_FILES = 16
+#: Deletion files that are written at the same time: each takes a request, or a wait until the disk
+#: has it.
 _FILE_THREADS = 8
 
 #: Offsets of rows by fragment.
@@ -151,14 +150,19 @@ class DeleteTask(FragmentTask):
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
         paths = self.open_paths()
-        rows = matching_offsets(paths, self.fragments, self.filters, self.candidates)
-        if self.rows is not None:
-            rows = {
-                number: offsets & _as_bitmap(self.rows[number]) for number, offsets in rows.items()
-            }
+        rows = self._given()
+        if self.filters:
+            matching = matching_offsets(paths, self.fragments, self.filters, self.candidates)
+            rows = {number: offsets & rows[number] for number, offsets in matching.items()}
         deletions = delete_offsets(paths, self.fragments, rows, self.read_version, self.tag)
         progress.advance(len(self.fragments), "fragments")
         return deletions
+
+    def _given(self) -> dict[int, BitMap]:
+        given = {fragment.id: BitMap(range(fragment.physical_rows)) for fragment in self.fragments}
+        if self.rows is None:
+            return given
+        return {number: rows & _as_bitmap(self.rows[number]) for number, rows in given.items()}
 
 
 def delete_offsets(
@@ -173,7 +177,7 @@ def delete_offsets(
     Parameters
     ----------
     rows : mapping of int to BitMap
-        Offsets of live rows by fragment.
+        Offsets of rows by fragment. Rows that are deleted already stay so.
 
     Returns
     -------
@@ -181,35 +185,29 @@ def delete_offsets(
         The fragments that lose rows.
     """
 
-    def write(fragment: Fragment) -> FragmentDeletion:
+    def write(fragment: Fragment) -> list[FragmentDeletion]:
         return _write(paths, fragment, read_version, rows[fragment.id], tag)
 
     losing = [fragment for fragment in fragments if rows.get(fragment.id)]
-    if len(losing) >= (_MANY_FILES if paths.store.is_local else 2):
-        # Each file takes a request, or a wait until the disk has it.
-        runner = LocalRunner(paths.store.is_local, _FILE_THREADS)
-        return runner.run(losing, write, partial(undo, paths))
-    deletions: list[FragmentDeletion] = []
-    try:
-        for fragment in losing:
-            deletions.append(write(fragment))
-    except BaseException:
-        with suppress(StorageError):
-            undo(paths, deletions)
-        raise
-    return deletions
+    if len(losing) == 1:
+        return write(losing[0])
+    runner = LocalRunner(paths.store.is_local, _FILE_THREADS)
+    parts = runner.run(losing, write, partial(undo, paths))
+    return [deletion for part in parts for deletion in part]
 
 
 def _write(
     paths: TablePaths, fragment: Fragment, read_version: int, rows: BitMap, tag: bytes
-) -> FragmentDeletion:
-    """Write the deletion file of a fragment that loses some live rows."""
-    deleted = read_deletions(paths, fragment)
+) -> list[FragmentDeletion]:
+    """Write the deletion file of a fragment; return nothing if it loses no live row."""
+    deleted = bitmap_of(read_deletions(paths, fragment))
+    rows = rows - deleted
+    if not rows:
+        return []
     file = None
     if len(rows) + len(deleted) < fragment.physical_rows:
-        all_deleted = rows | bitmap_of(deleted)
-        file = write_deletions(paths.store, fragment.id, read_version, all_deleted, tag=tag)
-    return FragmentDeletion(fragment.id, file, encode_bitmap(rows), len(rows))
+        file = write_deletions(paths.store, fragment.id, read_version, rows | deleted, tag=tag)
+    return [FragmentDeletion(fragment.id, file, encode_bitmap(rows), len(rows))]
 
 
 def plan_delete(
@@ -267,16 +265,20 @@ def plan_delete(
             storage_options=table.store.options,
             tag=tag,
         )
-        for chosen in _grouped(fragments, fragments_per_task, candidates)
+        for chosen in _grouped(fragments, fragments_per_task, candidates, reads=bool(conditions))
     ]
 
 
 def _grouped(
-    fragments: Sequence[Fragment], fragments_per_task: int | None, candidates: CandidateRows
+    fragments: Sequence[Fragment],
+    fragments_per_task: int | None,
+    candidates: CandidateRows,
+    *,
+    reads: bool,
 ) -> Iterator[tuple[Fragment, ...]]:
-    """Yield the fragments of each task; see `plan_delete`."""
+    """Yield the fragments of each task, which reads rows or not; see `plan_delete`."""
     max_fragments = fragments_per_task or _TASK_FRAGMENTS
-    max_rows = sys.maxsize if fragments_per_task else _TASK_ROWS
+    max_rows = _TASK_ROWS if reads and not fragments_per_task else sys.maxsize
     group: list[Fragment] = []
     rows = 0
     for fragment in fragments:

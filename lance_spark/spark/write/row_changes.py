@@ -255,7 +255,9 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
         operations = batch.column(0).to_numpy()
         addresses = self._addresses(batch)
         positions = self._positions()
-        for number in np.unique(operations).tolist():
+        # Inserted rows last: see `RowRewriter.insert`.
+        numbers = sorted(np.unique(operations).tolist(), key=lambda n: n % _STEP == INSERT)
+        for number in numbers:
             chosen = np.flatnonzero(operations == number)
             operation, index = number % _STEP, number // _STEP
             if operation == DELETE:

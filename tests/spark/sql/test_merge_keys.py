@@ -162,14 +162,19 @@ def files(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ran(spark: Any, statement: str) -> str:
     """Run a statement that changes `large`, and return the filters of its scan."""
+    plans = run_plans(spark, statement)
+    scans = re.findall(r"filters=\[(.*?)\] partitions.*large\.lance", "\n".join(plans))
+    assert scans, plans
+    return str(next((scan for scan in scans if " IN (" in scan), scans[0]))
+
+
+def run_plans(spark: Any, statement: str) -> list[str]:
+    """Run a statement, and return its plan, and those of the queries that it has run."""
     before = max(executions(spark), default=-1)
     spark.sql(statement)
     plans = {number: plan for number, plan in executions(spark).items() if number > before}
     # The executions that compute a source begin after that of the statement.
-    written = plans[min(plans)]
-    scans = re.findall(r"filters=\[(.*?)\] partitions.*large\.lance", written)
-    assert scans, written
-    return str(scans[0])
+    return [plans[number] for number in sorted(plans)]
 
 
 def executions(spark: Any) -> dict[int, str]:
@@ -238,6 +243,52 @@ def test_rows_of_small_sources_are_kept(
     match = re.fullmatch(r"\(?(?:t\.)?id IN \((.*?)\)\)?", text)
     assert (len(match[1].split(", ")) if match else 0) == keys, text
     assert changed_rows(spark, root) == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "matches"),
+    [
+        ("t.id = s.k", 10_001),
+        ("t.id <=> s.k AND s.v > 0", 10_001),
+        ("t.w = s.w", 8_572),
+        ("t.w <=> s.w AND s.k < 700", 600),
+        ("t.w COLLATE UTF8_LCASE = upper(s.w)", 8_572),
+        ("CAST(t.id AS DOUBLE) = s.x AND t.id + 1 > s.k", 9_991),
+        ("s.x + 0 = t.id * 1.0D", 9_991),
+    ],
+)
+def test_candidates_of_large_sources_are_joined(
+    spark: Any, root: Path, large: str, files: Path, condition: str, matches: int
+) -> None:
+    """By the comparisons of the join: also nulls, NaN, -0.0, collations and expressions."""
+    columns = "k, v, IF(k % 7 = 0, NULL, concat('w', k)) AS w"
+    number = "IF(k = 0, -0.0D, IF(k % 1000 = 1, CAST('NaN' AS DOUBLE), CAST(k AS DOUBLE))) AS x"
+    source = f"(SELECT {columns}, {number} FROM parquet.`{files}/many`) s"
+    plan, *_ = run_plans(
+        spark,
+        f"MERGE INTO {large} t USING {source} ON {condition} "
+        "WHEN MATCHED THEN UPDATE SET v = 5 WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.k, -1)",
+    )
+    assert "LeftSemi" in plan
+    changed = [v for _, v in changed_rows(spark, root)]
+    assert (changed.count(5), changed.count(-1)) == (matches, 10_001 - matches)
+
+
+def test_rows_of_small_sources_are_joined_in_one_task(
+    spark: Any, root: Path, large: str, files: Path
+) -> None:
+    few = f"SELECT * FROM parquet.`{files}/few`"
+    plan, *_ = run_plans(spark, f"MERGE INTO {large} t USING ({few}) s ON t.id = s.k {MERGED}")
+    assert re.findall(r"(\w*Exchange)\b", plan.partition("(1)")[0]) == ["BroadcastExchange"]
+    assert changed_rows(spark, root) == FEW
+    # Rows of the source that match one row are in two partitions.
+    merge = f"MERGE INTO {large} t USING ({few} UNION ALL {few}) s ON t.id = s.k {MERGED}"
+    with pytest.raises(PySparkException, match="MERGE_CARDINALITY_VIOLATION"):
+        spark.sql(merge)
+    # More rows of the table have a key than are collected.
+    condition = "t.v = s.v WHEN MATCHED AND s.k < 0 THEN UPDATE SET v = 3"
+    plan, *_ = run_plans(spark, f"MERGE INTO {large} t USING ({few}) s ON {condition}")
+    assert "BatchScan" in plan
 
 
 @pytest.mark.parametrize("query", ["SELECT *", "SELECT k, max(v) AS v"])

@@ -10,6 +10,7 @@ import org.apache.spark.Dependency;
 import org.apache.spark.SparkContext;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
@@ -29,9 +30,11 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.storage.RDDInfo;
 import org.apache.spark.storage.StorageLevel;
 import scala.Option;
 import scala.collection.Iterator;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction0;
 
 /**
@@ -40,12 +43,22 @@ import scala.runtime.AbstractFunction0;
  * those of the rows that are joined. EXPLAIN computes no rows.
  *
  * <p>A source is kept if it reads few bytes or rows of the program, or has few rows and is a
- * projection of something whose first rows cost little. These rows are counted before: this reads
- * no more rows than the limit.
+ * projection of something whose first rows cost little. The rows of the second are counted before:
+ * this reads no more rows than the limit. Few rows of very few bytes become part of the plan, which
+ * takes one job less.
  */
 final class KeptSource {
-  /** Most bytes, by Spark's estimate, that a source with other operators reads. */
-  private static final double MAX_BYTES = 16.0 * 1024 * 1024;
+  /** Most bytes, by Spark's estimate, that a source reads whose first rows are not counted before. */
+  private static final double MAX_BYTES = 64.0 * 1024 * 1024;
+
+  /** Most bytes, by Spark's estimate, that a source reads whose rows become part of the plan. */
+  private static final double MAX_PLAN_BYTES = 1024.0 * 1024;
+
+  /** Most rows whose keys are sent to each executor. */
+  private static final long MAX_BROADCAST_ROWS = 2000000;
+
+  /** Most bytes of the rows, as they are kept, if keys may be long, such as strings. */
+  private static final long MAX_BROADCAST_BYTES = 128L * 1024 * 1024;
 
   /** Operators whose work is that of their input. */
   private static final Set OPERATORS =
@@ -73,9 +86,13 @@ final class KeptSource {
   /** The columns of the keys, or null if there are too many rows. */
   final LocalRelation keys;
 
-  private KeptSource(LogicalPlan plan, LocalRelation keys) {
+  /** Whether the keys are so few that each executor may get them. */
+  final boolean isBroadcast;
+
+  private KeptSource(LogicalPlan plan, LocalRelation keys, boolean isBroadcast) {
     this.plan = plan;
     this.keys = keys;
+    this.isBroadcast = isBroadcast;
   }
 
   /** An error of the source, which is that of the statement. */
@@ -92,10 +109,11 @@ final class KeptSource {
    * @return null if the source is joined as it is
    */
   static KeptSource of(LogicalPlan source, List columns, int maxRows) {
-    boolean isProjection = hasOnly(source, new HashSet()) && hasCheapLeaves(source);
-    if (columns.isEmpty()
-        || source.isStreaming()
-        || !isProjection && (!hasOnly(source, OPERATORS) || bytesRead(source) > MAX_BYTES)) {
+    if (columns.isEmpty() || source.isStreaming() || !hasOnly(source, OPERATORS)) {
+      return null;
+    }
+    boolean readsFew = bytesRead(source) <= MAX_BYTES;
+    if (!readsFew && !(hasOnly(source, new HashSet()) && hasCheapLeaves(source))) {
       return null;
     }
     SparkSession session = runningSession();
@@ -105,20 +123,20 @@ final class KeptSource {
     Snapshot.useFor(RowChangeRule.changedTable());
     JobDescription.begin("lance merge: read the keys of the source");
     try {
-      if (isProjection && firstRows(session, source, columns, maxRows + 1).length > maxRows) {
+      if (readsFew && !hasGivenRows(source) && bytesRead(source) <= MAX_PLAN_BYTES) {
+        LocalRelation local = planRows(session, source, maxRows);
+        if (local != null) {
+          return new KeptSource(local, local, true);
+        }
+      }
+      if (!readsFew && firstRows(session, source, columns, maxRows + 1).length > maxRows) {
         return null;
       }
       LogicalPlan kept = Versions.checkpointed(rowsOf(session, source), level()).logicalPlan();
       InternalRow[] rows = firstRows(session, kept, columns, maxRows + 1);
-      LocalRelation keys =
-          rows.length > maxRows
-              ? null
-              : new LocalRelation(
-                  AssignedColumns.seq(columns),
-                  AssignedColumns.seq(Arrays.asList(rows)),
-                  false,
-                  Option.empty());
-      return new KeptSource(kept, keys);
+      LocalRelation keys = rows.length > maxRows ? null : localRows(columns, rows);
+      boolean isBroadcast = keys != null || isBroadcast(((LogicalRDD) kept).rdd(), columns);
+      return new KeptSource(kept, keys, isBroadcast);
     } catch (InvocationTargetException e) {
       throw new Failure(e.getCause());
     } catch (Exception e) {
@@ -129,6 +147,54 @@ final class KeptSource {
     }
   }
 
+  private static boolean isBroadcast(RDD rows, List columns) {
+    return rows.count() <= MAX_BROADCAST_ROWS
+        && (areNumbers(columns) || keptBytes(rows) <= MAX_BROADCAST_BYTES);
+  }
+
+  private static boolean areNumbers(List columns) {
+    for (int i = 0; i < columns.size(); i++) {
+      if (!Forms.isOfFixedSize(((Attribute) columns.get(i)).dataType())) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private static long keptBytes(RDD rdd) {
+    RDDInfo[] all = rdd.sparkContext().getRDDStorageInfo();
+    for (int i = 0; i < all.length; i++) {
+      if (all[i].id() == rdd.id()) {
+        return all[i].memSize() + all[i].diskSize();
+      }
+    }
+    return Long.MAX_VALUE;
+  }
+
+  /** Returns all rows of a source; null if there are too many, or they are too large. */
+  private static LocalRelation planRows(SparkSession session, LogicalPlan source, int maxRows)
+      throws Exception {
+    List columns = CollectionConverters.asJava(source.output());
+    try {
+      InternalRow[] rows = firstRows(session, source, columns, maxRows + 1);
+      return rows.length > maxRows ? null : localRows(columns, rows);
+    } catch (Exception e) {
+      // Few bytes can become long values, such as by repeat().
+      if (String.valueOf(e.getMessage()).contains("spark.driver.maxResultSize")) {
+        return null;
+      }
+      throw e;
+    }
+  }
+
+  private static LocalRelation localRows(List columns, InternalRow[] rows) {
+    return new LocalRelation(
+        AssignedColumns.seq(columns),
+        AssignedColumns.seq(Arrays.asList(rows)),
+        false,
+        Option.empty());
+  }
+
   /** Returns where rows are kept: on two executors, so that one may be lost, if there are two. */
   private static StorageLevel level() {
     // The driver counts, too.
@@ -137,7 +203,7 @@ final class KeptSource {
   }
 
   /** Returns the session that runs a statement that writes; null if the statement is explained. */
-  private static SparkSession runningSession() {
+  static SparkSession runningSession() {
     QueryExecution execution = RowChangeRule.running();
     return execution != null && execution.analyzed() instanceof V2WriteCommand
         ? execution.sparkSession()
@@ -168,7 +234,8 @@ final class KeptSource {
     return true;
   }
 
-  private static boolean isPlain(Expression expression) {
+  /** Returns whether an expression has no functions of users and no subqueries. */
+  static boolean isPlain(Expression expression) {
     if (expression instanceof UserDefinedExpression || expression instanceof PlanExpression) {
       return false;
     }
@@ -212,6 +279,15 @@ final class KeptSource {
     return true;
   }
 
+  private static boolean hasGivenRows(LogicalPlan source) {
+    for (Iterator i = source.collectLeaves().iterator(); i.hasNext(); ) {
+      if (i.next() instanceof LogicalRDD) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   /** Returns the bytes that a plan reads by Spark's estimate: none for rows of the program. */
   private static double bytesRead(LogicalPlan source) {
     double bytes = 0;
@@ -252,7 +328,7 @@ final class KeptSource {
   }
 
   /** Returns the rows of a plan that Spark has optimized already. */
-  private static Dataset rowsOf(SparkSession session, LogicalPlan plan) {
+  static Dataset rowsOf(SparkSession session, LogicalPlan plan) {
     plan.setAnalyzed();
     return Dataset$.MODULE$.ofRows(session, plan);
   }

@@ -125,8 +125,9 @@ public class RowChangeRule extends Rule {
       WriteDelta delta = (WriteDelta) node;
       RowChange change = changeOf(Versions.field(delta, "table"));
       LogicalPlan query = (LogicalPlan) Versions.field(delta, "query");
+      SourceKeys keys = new SourceKeys(change.table);
       if (change.command() == RowLevelOperation.Command.MERGE) {
-        query = SourceKeys.filtered(query, change.table);
+        query = keys.filtered(query);
       }
       List address = ordinals((ProjectingInternalRow) delta.projections().rowIdProjection());
       List columns = new ArrayList();
@@ -150,12 +151,14 @@ public class RowChangeRule extends Rule {
         write.put("given", assigned.given);
         write.put("row_columns", assigned.rowColumns());
         write.put("all_rows", Boolean.valueOf(isTrue(Versions.field(delta, "condition"))));
+        LogicalPlan joined = CandidateRows.joined(assigned.query, keys, change);
+        write.put("in_one_task", Boolean.valueOf(joined != assigned.query));
         RowChangeSink sink = new RowChangeSink(change, write);
         DataSourceV2Relation relation =
             (DataSourceV2Relation) Versions.field(delta, "originalTable");
         return Versions.append(
             (NamedRelation) Versions.relationOver(relation, sink),
-            Clustering.of(assigned.query, ((Integer) address.get(0)).intValue(), ordinals));
+            Clustering.of(joined, ((Integer) address.get(0)).intValue(), ordinals));
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }

@@ -10,6 +10,7 @@ import org.apache.spark.sql.connector.distributions.Distribution;
 import org.apache.spark.sql.connector.distributions.Distributions;
 import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NullOrdering;
 import org.apache.spark.sql.connector.expressions.SortDirection;
 import org.apache.spark.sql.connector.expressions.SortOrder;
 import org.apache.spark.sql.connector.metric.CustomMetric;
@@ -50,18 +51,30 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
   }
 
   public Distribution requiredDistribution() {
+    if (isInOneTask()) {
+      return Distributions.unspecified();
+    }
     return Distributions.clustered(new Expression[] {Expressions.column(Clustering.COLUMN)});
   }
 
+  /** New rows come last: they then share a fragment with the rows that move. */
   public SortOrder[] requiredOrdering() {
     return new SortOrder[] {
-      Expressions.sort(Expressions.column(RowChange.ADDRESS), SortDirection.ASCENDING)
+      Expressions.sort(
+          Expressions.column(RowChange.ADDRESS),
+          SortDirection.ASCENDING,
+          NullOrdering.NULLS_LAST)
     };
   }
 
   /** Rows of the query are shorter than the rows that are written: Python says by how much. */
   public long advisoryPartitionSizeInBytes() {
-    return ((Number) write.get("partition_bytes")).longValue();
+    return isInOneTask() ? 0 : ((Number) write.get("partition_bytes")).longValue();
+  }
+
+  /** Returns whether one task has all changed rows (CandidateRows), so that none are distributed. */
+  private boolean isInOneTask() {
+    return Boolean.TRUE.equals(write.get("in_one_task"));
   }
 
   public CustomMetric[] supportedCustomMetrics() {

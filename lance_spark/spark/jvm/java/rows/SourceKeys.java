@@ -10,6 +10,7 @@ import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.In;
@@ -18,8 +19,12 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation$;
 import org.apache.spark.sql.catalyst.optimizer.UnwrapCastInBinaryComparison$;
+import org.apache.spark.sql.catalyst.plans.LeftSemi$;
+import org.apache.spark.sql.catalyst.plans.logical.BROADCAST$;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.JoinHint;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -43,6 +48,13 @@ import scala.runtime.AbstractFunction1;
  * become part of the plan, so that the keys are those of the rows that are joined. The rows of other
  * small sources are computed and kept (KeptSource), if the table is large.
  *
+ * <p>If there are too many keys for a filter, or none for comparisons that a scan cannot evaluate,
+ * the rows of the table are joined with the keys first: a semi-join, whose keys each executor gets.
+ * Only the candidates that it leaves are then shuffled to the rows of the source, not the keys of
+ * the whole table. Spark cannot send the source to each executor in the join itself, which keeps
+ * the source's rows without a match. The semi-join has the comparisons of the join, so that it
+ * compares as the join does.
+ *
  * <p>Only joins that drop a row of the table without a match are changed: not those of a MERGE with
  * clauses for rows that match no row of the source.
  */
@@ -51,16 +63,17 @@ final class SourceKeys extends Replacing {
 
   private final Table table;
 
+  /** Rows of the source whose keys filter the table; 0 if none do. */
+  int count;
+
   SourceKeys(Table table) {
     this.table = table;
   }
 
   /** Returns the query of a MERGE, with filters of the table whose rows change. */
-  static LogicalPlan filtered(LogicalPlan query, Table table) {
+  LogicalPlan filtered(LogicalPlan query) {
     try {
-      return PushDownRule.isEnabled()
-          ? (LogicalPlan) query.transform(new SourceKeys(table))
-          : query;
+      return PushDownRule.isEnabled() ? (LogicalPlan) query.transform(this) : query;
     } catch (KeptSource.Failure e) {
       throw Errors.rethrow(e.getCause());
     } catch (Exception e) {
@@ -81,7 +94,7 @@ final class SourceKeys extends Replacing {
   }
 
   static Object insertOnly(Object plan) {
-    LogicalPlan query = filtered(query(plan), written(plan));
+    LogicalPlan query = new SourceKeys(written(plan)).filtered(query(plan));
     try {
       return Versions.copy((Product) plan, new String[] {"query"}, new Object[] {query});
     } catch (ReflectiveOperationException e) {
@@ -135,7 +148,7 @@ final class SourceKeys extends Replacing {
   }
 
   /** Returns the relation of the table, if a plan chooses and computes columns of its rows. */
-  private DataSourceV2Relation relation(LogicalPlan plan) {
+  DataSourceV2Relation relation(LogicalPlan plan) {
     LogicalPlan inner = plan;
     while (inner instanceof Project || inner instanceof Filter) {
       inner = (LogicalPlan) inner.children().apply(0);
@@ -156,24 +169,33 @@ final class SourceKeys extends Replacing {
       LogicalPlan source = side(node, !isLeft);
       DataSourceV2Relation relation = relation(side(node, isLeft));
       List parts = new ArrayList();
-      addParts((Expression) ((Join) node).condition().get(), relation, source, parts);
-      if (parts.isEmpty()) {
+      List equalities = new ArrayList();
+      Expression condition = (Expression) ((Join) node).condition().get();
+      addParts(condition, relation, source, parts);
+      addEqualities(condition, side(node, isLeft), source, equalities);
+      if (isLarge() ? equalities.isEmpty() : parts.isEmpty()) {
         return node;
       }
       LocalRelation rows = local(source);
       if (rows != null) {
-        if (rows.data().size() > MAX_ROWS) {
-          return node;
-        }
         source = rows;
+        if (rows.data().size() > MAX_ROWS) {
+          if (!isLarge()) {
+            return node;
+          }
+          rows = null;
+        }
       } else {
         KeptSource kept =
-            isLarge() ? KeptSource.of(source, columns(parts, source), MAX_ROWS) : null;
+            isLarge() ? KeptSource.of(source, columns(equalities, source), MAX_ROWS) : null;
         if (kept == null) {
           return node;
         }
         source = kept.plan;
         rows = kept.keys;
+        if (rows == null && !kept.isBroadcast) {
+          equalities.clear();
+        }
       }
       Expression filters = null;
       for (int i = 0; i < parts.size() && rows != null; i++) {
@@ -185,7 +207,10 @@ final class SourceKeys extends Replacing {
       }
       Object target = side(node, isLeft);
       if (filters != null) {
+        count += rows.data().size();
         target = side(node, isLeft).transformUp(new Filtered(relation, filters));
+      } else if (isLarge() && !equalities.isEmpty()) {
+        target = candidates(side(node, isLeft), source, equalities);
       }
       return Versions.copy(
           (Join) node,
@@ -246,19 +271,73 @@ final class SourceKeys extends Replacing {
     }
   }
 
+  /**
+   * Adds the comparisons by which Spark joins rows: an expression of each side, and whether it is an
+   * EqualTo, which no null meets.
+   */
+  private static void addEqualities(
+      Expression condition, LogicalPlan target, LogicalPlan source, List equalities) {
+    if (condition instanceof And) {
+      addEqualities((Expression) condition.children().apply(0), target, source, equalities);
+      addEqualities((Expression) condition.children().apply(1), target, source, equalities);
+    } else if (condition instanceof EqualTo || condition instanceof EqualNullSafe) {
+      for (int i = 0; i < 2; i++) {
+        Expression own = (Expression) condition.children().apply(i);
+        Expression key = (Expression) condition.children().apply(1 - i);
+        if (isOf(own, target) && isOf(key, source)) {
+          equalities.add(new Object[] {own, key, Boolean.valueOf(condition instanceof EqualTo)});
+          return;
+        }
+      }
+    }
+  }
+
+  private static boolean isOf(Expression value, LogicalPlan side) {
+    return !value.references().isEmpty()
+        && value.references().subsetOf(side.outputSet())
+        && value.deterministic()
+        && KeptSource.isPlain(value);
+  }
+
+  /** Returns the rows of the table that have a key of the source. */
+  private static LogicalPlan candidates(
+      LogicalPlan target, LogicalPlan source, List equalities) {
+    List columns = new ArrayList();
+    Expression condition = null;
+    for (int i = 0; i < equalities.size(); i++) {
+      Object[] equality = (Object[]) equalities.get(i);
+      Alias key = named((Expression) equality[1]);
+      columns.add(key);
+      Expression own = (Expression) equality[0];
+      Expression part =
+          Boolean.TRUE.equals(equality[2])
+              ? (Expression) new EqualTo(own, key.toAttribute())
+              : (Expression) new EqualNullSafe(own, key.toAttribute());
+      condition = condition == null ? part : new And(condition, part);
+    }
+    return new Join(
+        target,
+        new Project(AssignedColumns.seq(columns), source),
+        LeftSemi$.MODULE$,
+        Option.apply(condition),
+        new JoinHint(
+            Option.empty(), Option.apply(new HintInfo(Option.apply(BROADCAST$.MODULE$)))));
+  }
+
   private static boolean isColumn(Expression own) {
     Object column = own instanceof Cast ? own.children().apply(0) : own;
     return Expressions.write(new IsNotNull((Expression) column)) != null;
   }
 
   /** Returns the attributes of the source that keys are made of. */
-  private static List columns(List parts, LogicalPlan source) {
+  private static List columns(List equalities, LogicalPlan source) {
     List columns = new ArrayList();
     for (Iterator i = source.output().iterator(); i.hasNext(); ) {
       Attribute attribute = (Attribute) i.next();
       boolean isUsed = false;
-      for (int p = 0; p < parts.size() && !isUsed; p++) {
-        isUsed = ((Expression[]) parts.get(p))[1].references().contains(attribute);
+      for (int p = 0; p < equalities.size() && !isUsed; p++) {
+        Expression key = (Expression) ((Object[]) equalities.get(p))[1];
+        isUsed = key.references().contains(attribute);
       }
       if (isUsed) {
         columns.add(attribute);
@@ -270,16 +349,8 @@ final class SourceKeys extends Replacing {
   /** Returns the filter of the table that follows from a comparison, or null. */
   private static Expression filter(
       Expression own, Expression key, DataSourceV2Relation relation, LocalRelation source) {
-    Alias named =
-        new Alias(
-            key,
-            "key",
-            NamedExpression$.MODULE$.newExprId(),
-            (Seq) Nil$.MODULE$,
-            Option.empty(),
-            (Seq) Nil$.MODULE$);
     List columns = new ArrayList();
-    columns.add(named);
+    columns.add(named(key));
     LogicalPlan keys =
         ConvertToLocalRelation$.MODULE$.apply(new Project(AssignedColumns.seq(columns), source));
     if (!(keys instanceof LocalRelation)) {
@@ -302,6 +373,16 @@ final class SourceKeys extends Replacing {
             new Filter(new In(own, AssignedColumns.seq(new ArrayList(literals))), relation));
     Expression condition = ((Filter) filter).condition();
     return Forms.isSent(Expressions.write(condition)) ? condition : null;
+  }
+
+  private static Alias named(Expression key) {
+    return new Alias(
+        key,
+        "key",
+        NamedExpression$.MODULE$.newExprId(),
+        (Seq) Nil$.MODULE$,
+        Option.empty(),
+        (Seq) Nil$.MODULE$);
   }
 
   /** Filters a relation. Spark pushes one filter down to a scan, so two become one. */

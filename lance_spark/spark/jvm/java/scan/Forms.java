@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.types.AtomicType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DayTimeIntervalType;
@@ -24,6 +25,9 @@ import scala.Option;
 final class Forms {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final int MAX_DEPTH = 100;
+
+  /** Bytes of a decimal, the largest type of a fixed size. */
+  private static final int MAX_FIXED_BYTES = 16;
 
   /** Most parts of a condition, or values of an IN. */
   private static final int MAX_ARGUMENTS = 10000;
@@ -133,6 +137,11 @@ final class Forms {
         || t.equals(DataTypes.BooleanType)
         || t.equals(DataTypes.StringType)
         || t.equals(DataTypes.BinaryType);
+  }
+
+  /** Returns whether each value of a type takes the same few bytes: numbers, dates and times. */
+  static boolean isOfFixedSize(DataType t) {
+    return t instanceof AtomicType && t.defaultSize() <= MAX_FIXED_BYTES;
   }
 
   /** Returns the type of Spark's sum of a column, or null if the reader does not add it up. */
