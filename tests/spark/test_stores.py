@@ -100,40 +100,6 @@ def aws() -> Iterator[Aws]:
         yield server
 
 
-def test_requests_of_queries_on_a_known_table(spark: Any, aws: Aws) -> None:
-    """Each query lists the newest version. Manifests, footers and short pages are kept."""
-    uri = f"s3://{BUCKET}/known"
-    rows = pa.table({"x": range(400), "y": [str(number) for number in range(400)]})
-    lance.write_dataset(rows, uri, max_rows_per_file=100, storage_options=aws.theirs)
-    options = {f"storage_options.{name}": text for name, text in aws.ours.items()}
-    frame = spark.read.format("lance").options(**options).load(uri)
-    other = spark.read.format("lance").options(**options).option("driver_read_bytes", 0).load(uri)
-    queries = {
-        "count": frame.count,
-        "on the driver": frame.where("x % 7 = 3").collect,
-        "by tasks": other.where("x % 7 = 3").collect,
-        "joined with itself": frame.join(frame.withColumnRenamed("y", "z"), "x").collect,
-    }
-    for name, query in queries.items():
-        # Each worker of Spark keeps what it has read.
-        for _ in range(6):
-            expected = query()
-        with aws.counted() as requests:
-            assert query() == expected
-        assert ["list-type" in request for request in requests] == [True], (name, requests)
-    lance.write_dataset(rows.slice(7), uri, mode="append", storage_options=aws.theirs)
-    assert frame.count() == 793
-    lance_spark.Dataset.drop(uri, storage_options=aws.ours)
-    lance.write_dataset(rows.slice(9), uri, storage_options=aws.theirs)
-    assert frame.count() == 391
-    new = spark.range(1).selectExpr("id x", "'a' y").write.format("lance").options(**options)
-    new.mode("append").save(uri)
-    with aws.counted() as requests:
-        new.mode("append").save(uri)
-    manifests = [request for request in requests if ".manifest" in request]
-    assert [request.split()[0] for request in manifests] == ["GET", "PUT"]
-
-
 def test_dynamodb(spark: Any, aws: Aws) -> None:
     uri = f"s3+ddb://{BUCKET}/spark?ddbTableName=manifests"
     options = {
