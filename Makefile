@@ -154,6 +154,7 @@ bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/encodings.py
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/changes.py
+	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/lance_table.py
 	$(BIN)/python benchmarks/table.py
 	$(BIN)/python benchmarks/wide.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,8 @@ def session(cores: int = 2) -> SparkSession:
     """Return a local session that knows the data sources of `benchmarks/sources.py`."""
     from benchmarks.sources import NothingSource, PrebuiltSource, PylanceSource
 
+    # Otherwise Spark's workers run the first python3 on the path, which can lack the packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
         SparkSession.builder.master(f"local[{cores}]")
         .appName("lance_spark benchmarks")
