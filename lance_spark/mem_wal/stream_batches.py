@@ -81,6 +81,13 @@ _WRITERS: dict[tuple[str, uuid.UUID, str], _KeptWriter] = {}
 _MOST_WRITERS = 256
 
 
+def _close_writer(key: tuple[str, uuid.UUID, str]) -> None:
+    """Close a kept writer. Its rows stay in the log, for readers and the next writer."""
+    kept = _WRITERS.pop(key, None)
+    if kept is not None:
+        kept.writer.close(flush=False)
+
+
 class StreamMode(enum.Enum):
     """What a shard gets for each batch; see the module."""
 
@@ -341,10 +348,12 @@ class _ShardOfStream:
             properties = {QUERY_ID: self.batch.query_id, BATCH: str(number)}
             writer.append(self.part.rows, properties)
         if not writer.has_failed:
+            # A stream that ended has left its writer, which has lost the shard to this one.
+            for other in [other for other in list(_WRITERS) if other[:2] == key[:2]]:
+                _close_writer(other)
             _WRITERS[key] = _KeptWriter(writer, number, index_id)
             if len(_WRITERS) > _MOST_WRITERS:
-                # Its rows stay in the log, where readers and the next writer find them.
-                _WRITERS.pop(next(iter(_WRITERS))).writer.close(flush=False)
+                _close_writer(next(iter(_WRITERS)))
         return is_new
 
     def _writer(self) -> ShardWriter:

@@ -354,7 +354,10 @@ def test_writers_of_ended_streams_are_closed(
         kept[0].put(some_rows([7], "s"))
     assert _names(tmp_path / "0") == {0: "s0.0", 100: "base100"}
     write(tmp_path / "0", 1, [1], mode=StreamMode.LOG)
-    assert read(tmp_path / "0") == {0: "s0.0", 1: "s1.1", 100: "base100"}
+    # Another stream to the same shard.
+    write(tmp_path / "0", 0, [2], mode=StreamMode.LOG, query="r")
+    assert len([key for key in stream_batches._WRITERS if key[0].endswith("/0")]) == 1
+    assert read(tmp_path / "0") == {0: "s0.0", 1: "s1.1", 2: "s0.2", 100: "base100"}
 
 
 def _names(root: Path) -> dict[int, str]:
