@@ -31,8 +31,8 @@ from lance_spark.table.paths import TablePaths
 #: Rows that are collected before they are sorted, besides those that remain.
 _COLLECTED_ROWS = 65_536
 _SIGN = np.int64(2**63 - 1)
-#: Columns of the first read, which may have any names in the table.
-_ADDRESS = "address"
+#: Column of the numbers of collected rows, beside those of their keys.
+_NUMBER = "number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,42 +116,67 @@ def top_batches(task: ScanTask, top: FirstRows, metrics: ScanMetrics) -> Iterato
         yield from table.to_batches(max_chunksize=task.batch_size)
 
 
+class Collector:
+    """Collects the first rows by some keys, of batches that come one after the other.
+
+    Rows with equal keys keep their order. Without a count, all rows are kept until the end.
+
+    Parameters
+    ----------
+    keys : sequence of SortKey
+        The first decides, then the second, and on.
+    dtypes : sequence of pyarrow.DataType
+        Of the keys.
+    count : int, optional
+        How many rows are wanted.
+    """
+
+    def __init__(
+        self, keys: Sequence[SortKey], dtypes: Sequence[pa.DataType], count: int | None
+    ) -> None:
+        self._keys, self._count = tuple(keys), count
+        fields = [pa.field(f"key {number}", dtype) for number, dtype in enumerate(dtypes)]
+        self._schema = pa.schema([*fields, pa.field(_NUMBER, pa.uint64())])
+        self._remaining = pa.Table.from_batches([], self._schema)
+        self._collected: list[pa.RecordBatch] = []
+        self._num_collected = 0
+        self._bound: pa.Scalar[Any] | None = None
+
+    def add(self, values: Sequence[pa.Array], numbers: pa.Array) -> None:
+        """Add rows: the values of each key, and numbers by which the caller knows the rows."""
+        part = pa.RecordBatch.from_arrays([*values, numbers], schema=self._schema)
+        if self._bound is not None:
+            part = part.filter(_may_precede(part.column(0), self._bound, self._keys[0]))
+        self._collected.append(part)
+        self._num_collected += part.num_rows
+        if self._count is not None and self._num_collected >= max(_COLLECTED_ROWS, self._count):
+            table, order = self._first()
+            self._remaining = table.take(pa.array(order))
+            self._collected, self._num_collected = [], 0
+            if 0 < self._count == self._remaining.num_rows:
+                self._bound = self._remaining.column(0)[-1]
+
+    def numbers(self) -> npt.NDArray[np.uint64]:
+        """Return the numbers of the first rows, in order."""
+        table, order = self._first()
+        numbers: npt.NDArray[np.uint64] = table.column(_NUMBER).to_numpy()[order]
+        return numbers
+
+    def _first(self) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+        """Return all rows that are kept, and which of them are the first, in order."""
+        collected = pa.Table.from_batches(self._collected, self._schema)
+        table = pa.concat_tables([self._remaining, collected]).combine_chunks()
+        return table, sorted_rows(table.columns[:-1], self._keys)[: self._count]
+
+
 def _first_addresses(task: ScanTask, top: TopRows, metrics: ScanMetrics) -> npt.NDArray[np.uint64]:
     ids = [field.id for field in top.fields]
     columns = [ids.index(key.field.id) for key in top.keys]
     read = replace(task, lance_schema=Schema((*top.fields, row_meta.ROW_ADDRESS)))
-    remaining = pa.Table.from_batches([], _keys_schema(read))
-    collected: list[pa.RecordBatch] = []
-    bound: pa.Scalar[Any] | None = None
+    collector = Collector(top.keys, [read.schema.types[column] for column in columns], top.count)
     for batch in read.batches(metrics):
-        part = pa.RecordBatch.from_arrays(batch.columns, schema=remaining.schema)
-        if bound is not None:
-            part = part.filter(_may_precede(part.column(columns[0]), bound, top.keys[0]))
-        collected.append(part)
-        if sum(part.num_rows for part in collected) >= max(_COLLECTED_ROWS, top.count):
-            remaining = _first(remaining, collected, columns, top)
-            collected = []
-            if 0 < top.count == remaining.num_rows:
-                bound = remaining.column(columns[0])[-1]
-    remaining = _first(remaining, collected, columns, top)
-    addresses: npt.NDArray[np.uint64] = remaining.column(_ADDRESS).to_numpy()
-    return addresses
-
-
-def _keys_schema(read: ScanTask) -> pa.Schema:
-    types = read.schema.types
-    fields = [pa.field(f"key {number}", dtype) for number, dtype in enumerate(types[:-1])]
-    return pa.schema([*fields, pa.field(_ADDRESS, types[-1])])
-
-
-def _first(
-    remaining: pa.Table, collected: Sequence[pa.RecordBatch], columns: Sequence[int], top: TopRows
-) -> pa.Table:
-    """Return the first rows of all, in order."""
-    table = pa.concat_tables([remaining, pa.Table.from_batches(collected, remaining.schema)])
-    table = table.combine_chunks()
-    order = sorted_rows([table.column(number) for number in columns], top.keys)[: top.count]
-    return table.take(pa.array(order))
+        collector.add([batch.column(column) for column in columns], batch.column(len(ids)))
+    return collector.numbers()
 
 
 def sorted_rows(

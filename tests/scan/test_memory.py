@@ -88,3 +88,18 @@ def test_long_items_of_dictionaries(tmp_path: Path) -> None:
         pa.set_memory_pool(usual)
     assert seen == len(rows)
     assert pool.max_memory() < 64 * MIB
+
+
+def test_the_first_rows_in_an_order_hold_no_others(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(1).random(6 * MIB)
+    dataset = lance_spark.write_dataset(pa.table({"x": numbers}), tmp_path / "t")
+    usual = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(pool)
+    try:
+        first = dataset.to_table(order_by=["x"], limit=10, offset=5)["x"].to_pylist()
+    finally:
+        pa.set_memory_pool(usual)
+    assert first == np.sort(numbers)[5:15].tolist()
+    # The column alone has 48 MiB.
+    assert pool.max_memory() < 40 * MIB

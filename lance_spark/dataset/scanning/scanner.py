@@ -29,7 +29,7 @@ from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.take_parts import PART_BYTES, take_parts
 from lance_spark.scan.task import ScanTask
-from lance_spark.scan.top_rows import sorted_rows
+from lance_spark.scan.top_rows import Collector
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -419,20 +419,18 @@ class Scanner:
             with_row_address=False,
         )
         scan = Scanner(dataset, replace(unordered, columns=names, limit=None, offset=0))
-        tasks = scan._tasks(names)
-        batches = [batch for task in tasks for batch in scan._run(task, metrics)]
-        table = pa.Table.from_batches(batches, dataset._select(names, None).to_arrow())
-        parts = table.to_batches()
-        values = [
-            pa.chunked_array(
-                [column_at(part, order_key.path) for part in parts],
-                order_key.key.field.to_arrow().type,
-            )
-            for order_key in request.order
-        ]
-        order = sorted_rows(values, [order_key.key for order_key in request.order])
         stop = None if request.limit is None else request.offset + request.limit
-        order = order[request.offset : stop]
+        sort_keys = [order_key.key for order_key in request.order]
+        dtypes = [key.field.to_arrow().type for key in sort_keys]
+        collector, count = Collector(sort_keys, dtypes, stop), 0
+        for batch in (batch for task in scan._tasks(names) for batch in scan._run(task, metrics)):
+            numbers = np.arange(count, count + batch.num_rows, dtype=np.uint64)
+            collector.add(
+                [column_at(batch, order_key.path) for order_key in request.order],
+                batch.column(address) if by_address else pa.array(numbers),
+            )
+            count += batch.num_rows
+        order = collector.numbers()[request.offset :]
         if not dataset._select(columns, None, request.with_row_id, request.with_row_address).fields:
             # Arrow takes no rows of a table without columns.
             for start in range(0, len(order), request.batch_size):
@@ -448,12 +446,11 @@ class Scanner:
                 part = rows.take(pa.array(order[start : start + step])).combine_chunks()
                 yield from part.to_batches(max_chunksize=request.batch_size)
             return
-        addresses = table.column(address).to_numpy()[order]
         schema = dataset._select(
             columns, request.blob_handling, request.with_row_id, request.with_row_address
         )
         taken = take_parts(
-            dataset._table.paths, dataset.fragments, schema, addresses, dataset._open_files, metrics
+            dataset._table.paths, dataset.fragments, schema, order, dataset._open_files, metrics
         )
         for part in taken:
             yield from part.to_batches(max_chunksize=request.batch_size)
