@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 from numbers import Integral, Real
@@ -282,19 +281,3 @@ def _describe(value: object) -> str:
     if isinstance(value, str):
         return f"the string {value!r}"
     return repr(value) if isinstance(value, _SHOWN_TYPES) else type(value).__name__
-
-
-def renamed_rows(rows_per_task: int | None, target_rows: int | None) -> int | None:
-    """Return the value of a parameter that had another name.
-
-    Raises
-    ------
-    InvalidInputError
-        Both names are given.
-    """
-    if target_rows is None:
-        return rows_per_task
-    if rows_per_task is not None:
-        raise InvalidInputError("give rows_per_task, and not target_rows, its deprecated name, too")
-    warnings.warn("target_rows is deprecated; use rows_per_task", DeprecationWarning, stacklevel=4)
-    return target_rows

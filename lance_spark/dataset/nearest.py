@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lance_spark.arguments import renamed_rows
 from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE, PlanMethods, written_filters
 from lance_spark.errors import CorruptError, InvalidInputError, MissingFileError
 from lance_spark.file.schema.schema import Schema
@@ -71,7 +70,6 @@ class NearestMethods(PlanMethods):
         rows_per_task: int | None = None,
         min_partitions: int = 1,
         use_scalar_index: bool = True,
-        target_rows: int | None = None,
         nearest: Mapping[str, Any] | None = None,
         prefilter: bool = False,
         fast_search: bool = False,
@@ -98,7 +96,7 @@ class NearestMethods(PlanMethods):
             columns,
             conditions,
             " AND ".join(map(str, written_filters(filters, filter, conditions))),
-            rows_per_task=renamed_rows(rows_per_task, target_rows),
+            rows_per_task=rows_per_task,
             min_partitions=min_partitions,
             blob_handling=blob_handling,
             use_scalar_index=use_scalar_index,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.arguments import check_least, renamed_rows
+from lance_spark.arguments import check_least
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.errors import InvalidInputError, naming
 from lance_spark.file.blobs.fields import Handling, handled
@@ -211,7 +211,6 @@ class PlanMethods(HistoryMethods):
         fragment_ids: Collection[int] | None = None,
         whole_fragments: bool = False,
         use_scalar_index: bool = True,
-        target_rows: int | None = None,
     ) -> list[ScanTask]:
         """Split a scan into tasks that can be pickled and run by workers.
 
@@ -232,8 +231,6 @@ class PlanMethods(HistoryMethods):
             Whether one task must read all rows of a fragment.
         use_scalar_index : bool
             Whether indexes of columns in the filters rule out rows.
-        target_rows : int, optional
-            Deprecated name of `rows_per_task`.
 
         Returns
         -------
@@ -249,7 +246,7 @@ class PlanMethods(HistoryMethods):
         """
         return self._plan(
             columns,
-            rows_per_task=renamed_rows(rows_per_task, target_rows),
+            rows_per_task=rows_per_task,
             min_partitions=min_partitions,
             batch_size=batch_size,
             filters=filters,

@@ -131,17 +131,6 @@ def test_plan_of_some_whole_fragments(dataset: Dataset, target: int | None) -> N
         assert len(tasks) == 3
 
 
-def test_the_old_name_of_the_rows_of_a_task(dataset: Dataset) -> None:
-    planned = dataset.plan(["id"], rows_per_task=3_000)
-    with pytest.warns(DeprecationWarning, match="use rows_per_task"):
-        assert len(dataset.plan(["id"], target_rows=3_000)) == len(planned) > 1
-    with pytest.warns(DeprecationWarning, match="use rows_per_task"):
-        explained = dataset.explain(["id"], target_rows=3_000)
-    assert explained == dataset.explain(["id"], rows_per_task=3_000)
-    with pytest.raises(InvalidInputError, match="deprecated name"):
-        dataset.plan(["id"], rows_per_task=3_000, target_rows=3_000)
-
-
 def test_filters_on_some_and_no_fragments(dataset: Dataset) -> None:
     tasks = dataset.plan(["id"], filter="id > 25000", fragment_ids=range(2))
     assert sum(batch.num_rows for task in tasks for batch in task.batches()) == 2 * ROWS - 25_001

@@ -136,10 +136,9 @@ def test_plans_are_shown(dataset: lance_spark.Dataset) -> None:
     assert "columns: none" in scanner.analyze_plan(count_rows=True)
 
 
-def test_the_old_place_of_the_batch_size(dataset: lance_spark.Dataset) -> None:
-    with pytest.deprecated_call():
-        batches = list(dataset.to_batches(["a"], 10))
-    assert {batch.num_rows for batch in batches} <= set(range(11))
+def test_a_number_in_the_place_of_the_filter(dataset: lance_spark.Dataset) -> None:
+    with pytest.raises(InvalidInputError, match="filter"):
+        list(dataset.to_batches(["a"], 10))  # type: ignore[arg-type]
 
 
 def test_length(dataset: lance_spark.Dataset) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -241,20 +240,12 @@ late_materialization : optional
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, in the table's order.
 
-        The parameters and errors are those of `scanner`. The second positional argument used to be
-        `batch_size`: a number there is still taken for it.
+        The parameters and errors are those of `scanner`.
 
         Yields
         ------
         RecordBatch
         """
-        if isinstance(filter, int):
-            warnings.warn(
-                "the second positional argument of to_batches is filter; name batch_size",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            filter, batch_size = None, filter
         yield from self.scanner(
             columns,
             filter,

@@ -134,7 +134,7 @@ def test_columns_and_limits(path: Path) -> None:
         assert len(best) == min(limit, 4)
         expected = sorted(oracle_scores(path, "hello world").values(), reverse=True)[:limit]
         assert list(best.values()) == pytest.approx(expected)
-    batches = list(dataset.to_batches(["id"], 2, full_text_query="hello"))
+    batches = list(dataset.to_batches(["id"], batch_size=2, full_text_query="hello"))
     assert [batch.num_rows for batch in batches] == [2, 2]
     assert dataset.to_table(["id"], limit=4)["id"].to_pylist() == [0, 1, 2, 3]
     assert dataset.to_table(["id"], limit=0).num_rows == 0
