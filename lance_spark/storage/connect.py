@@ -144,6 +144,8 @@ def _shared(scheme: str, arguments: Mapping[str, Any]) -> Any:
         fs = _Connected.file_systems.pop(key, None)
         if fs is None:
             fs = _with_timeouts(fsspec.filesystem(scheme, **arguments))
+        if not fs.cachable:
+            return fs
         _Connected.file_systems[key] = fs
         while len(_Connected.file_systems) > _MOST_FILE_SYSTEMS:
             _Connected.file_systems.popitem(last=False)

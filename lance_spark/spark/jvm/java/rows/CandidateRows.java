@@ -122,6 +122,7 @@ final class CandidateRows extends Replacing {
   private InternalRow[] collected(LogicalPlan target) {
     Literal most = new Literal(Integer.valueOf(limit + 1), DataTypes.IntegerType);
     Snapshot.useFor(change.table);
+    JobDescription.begin("lance merge: read the rows of the keys");
     try {
       QueryExecution query =
           KeptSource.rowsOf(session, new LocalLimit(most, target)).queryExecution();
@@ -131,6 +132,7 @@ final class CandidateRows extends Replacing {
     } catch (Exception e) {
       throw new KeptSource.Failure(e);
     } finally {
+      JobDescription.end();
       Snapshot.useFor(null);
     }
   }
