@@ -14,6 +14,12 @@ NAME = "described"
 _KEY = "spark.job.description"
 
 
+@pytest.fixture(autouse=True)
+def no_description(spark: Any) -> None:
+    """Drop what another test has set in the thread."""
+    spark.sparkContext.setLocalProperty(_KEY, None)
+
+
 def jobs_of(spark: Any, action: Callable[[], object]) -> list[str | None]:
     """Return the descriptions of the jobs that an action runs."""
     store = spark.sparkContext._jsc.sc().statusStore()
