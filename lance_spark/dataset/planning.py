@@ -35,6 +35,7 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.open import OpenTable
+from lance_spark.turns import turn
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -163,7 +164,8 @@ class PlanMethods(HistoryMethods):
             A condition is not valid, or cannot be computed for a row.
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
-        return self._count_rows(self._conditions(filters, filter), use_scalar_index)
+        with turn(local=self._table.store.is_local):
+            return self._count_rows(self._conditions(filters, filter), use_scalar_index)
 
     def _count_rows(self, conditions: Sequence[Condition], use_scalar_index: bool) -> int:
         """Return the number of live rows that meet all conditions."""
@@ -179,7 +181,11 @@ class PlanMethods(HistoryMethods):
             conditions=conditions,
             use_scalar_index=use_scalar_index,
         )
-        return sum(batch.num_rows for task in plan.tasks for batch in task.batches(prefetch=True))
+        return sum(
+            batch.num_rows
+            for task in plan.tasks
+            for batch in task._batches(self._table.paths, self._open_files)
+        )
 
     def _count_nulls(self, conditions: Sequence[Condition]) -> int | None:
         """Return for how many rows one `IsNull` holds, by indexes; None for other conditions."""

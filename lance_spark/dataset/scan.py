@@ -17,6 +17,7 @@ from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.take import in_order, parse_positions, take_addresses, take_rows
+from lance_spark.turns import turn
 
 if TYPE_CHECKING:
     from lance_spark.dataset.planning import Columns
@@ -95,6 +96,12 @@ class ScanMethods(NearestMethods):
             A position is out of range, or a column does not exist.
         CorruptTableError, CorruptFileError, StorageError
         """
+        with turn(local=self._table.store.is_local):
+            return self._take(indices, columns, blob_handling)
+
+    def _take(
+        self, indices: Sequence[int], columns: Columns | None, blob_handling: str | None
+    ) -> pa.Table:
         computed = None
         if isinstance(columns, Mapping):
             from lance_spark.dataset.scanning.computed import parse_computed

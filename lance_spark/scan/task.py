@@ -28,6 +28,7 @@ from lance_spark.scan.prefetch import read_ahead
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.fragments.fragment import Fragment, packed, unpacked
 from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.turns import end_if_long
 
 #: Whether a thread decodes the next piece while the caller is busy with one.
 READ_AHEAD = True
@@ -213,6 +214,7 @@ class ScanTask:
                 begun = perf_counter_ns()
                 for piece in pieces:
                     counted.batch_load_time_ns += perf_counter_ns() - begun
+                    end_if_long()
                     for batch in batches_of(piece, self.batch_size):
                         counted.batches_loaded += 1
                         counted.rows_scanned += batch.num_rows

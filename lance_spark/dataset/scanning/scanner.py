@@ -30,6 +30,7 @@ from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.take_parts import PART_BYTES, take_parts
 from lance_spark.scan.task import ScanTask
 from lance_spark.scan.top_rows import Collector
+from lance_spark.turns import turn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,9 +110,10 @@ class Scanner:
 
     def to_table(self) -> pa.Table:
         """Return the rows as an Arrow table."""
-        if self._request.is_search:
-            return extended_table(self._searched())
-        return pa.Table.from_batches(self.to_batches(), self.projected_schema)
+        with turn(local=self._dataset._table.store.is_local):
+            if self._request.is_search:
+                return extended_table(self._searched())
+            return pa.Table.from_batches(self.to_batches(), self.projected_schema)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a reader, which reads them as they are asked for."""
