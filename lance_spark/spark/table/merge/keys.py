@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from lance_spark.encoding.field_metadata import BLOB_KEY
 from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.spark.catalog.tables import MIN_TABLE_ROWS
 from lance_spark.spark.job import job_group
@@ -70,6 +71,9 @@ def kept_source(source: DataFrame, dataset: Dataset) -> DataFrame | None:
         execution = source._jdf.queryExecution()
         is_fixed = all(_name(node) in _FIXED for node in _nodes(execution.analyzed()))
         if not is_fixed and not _is_cheap(execution.optimizedPlan()):
+            return None
+        if not is_fixed and any(BLOB_KEY in field.metadata for field in source.schema.fields):
+            # To keep its rows is to keep the bytes of blobs, which otherwise stay in their files.
             return None
     except java_error():
         # The error is reported when the source is joined.
