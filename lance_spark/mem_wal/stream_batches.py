@@ -349,8 +349,9 @@ class _ShardOfStream:
             writer.append(self.part.rows, properties)
         if not writer.has_failed:
             # A stream that ended has left its writer, which has lost the shard to this one.
-            for other in [other for other in list(_WRITERS) if other[:2] == key[:2]]:
-                _close_writer(other)
+            for other in list(_WRITERS):
+                if other[:2] == key[:2]:
+                    _close_writer(other)
             _WRITERS[key] = _KeptWriter(writer, number, index_id)
             if len(_WRITERS) > _MOST_WRITERS:
                 _close_writer(next(iter(_WRITERS)))

@@ -426,12 +426,12 @@ class Scanner:
         dtypes = [key.field.to_arrow().type for key in sort_keys]
         collector, count = Collector(sort_keys, dtypes, stop), 0
         for batch in (batch for task in scan._tasks(names) for batch in scan._run(task, metrics)):
-            numbers = np.arange(count, count + batch.num_rows, dtype=np.uint64)
-            collector.add(
-                [column_at(batch, order_key.path) for order_key in request.order],
-                batch.column(address) if by_address else pa.array(numbers),
-            )
-            count += batch.num_rows
+            if by_address:
+                numbers = batch.column(address)
+            else:
+                numbers = pa.array(np.arange(count, count + batch.num_rows, dtype=np.uint64))
+                count += batch.num_rows
+            collector.add([column_at(batch, key.path) for key in request.order], numbers)
         order = collector.numbers()[request.offset :]
         if not dataset._select(columns, None, request.with_row_id, request.with_row_address).fields:
             # Arrow takes no rows of a table without columns.

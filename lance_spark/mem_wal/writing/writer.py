@@ -92,8 +92,8 @@ class _Failure(NamedTuple):
     @classmethod
     def of(cls, error: BaseException) -> _Failure:
         """Return the failure that an error is."""
-        is_conflict = isinstance(error, CommitConflictError)
-        return cls(str(error), getattr(error, "retryable", None) if is_conflict else None)
+        retryable = error.retryable if isinstance(error, CommitConflictError) else None
+        return cls(str(error), retryable)
 
 
 class ShardWriter:
