@@ -127,7 +127,7 @@ def write_dataset(
         As in `open_dataset`. With the mode ``create``, the namespace chooses the place of the
         table; with other modes, it must have the table.
     progress : FragmentWriteProgress, optional
-        Told of each fragment that is written.
+        The writer calls it for each fragment that it begins and completes.
     progress_callback : callable, optional
         Receives a `lance_spark.Progress` from time to time.
 

@@ -79,7 +79,7 @@ def write_fragments(
     base_store_params : mapping of str to mapping, optional
         As in `write_dataset`.
     progress : FragmentWriteProgress, optional
-        Told of each fragment that is written.
+        The writer calls it for each fragment that it begins and completes.
     storage_options : mapping, optional
         Settings of the store; by default those of the `Dataset`.
     transaction_properties : mapping of str to str, optional
