@@ -27,6 +27,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.keywords import declared_by, documented, expanded, group_of
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -118,7 +119,8 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     InvalidInputError
         The decorated function was called with an argument of a wrong type.
     """
-    signature = inspect.signature(function)
+    group = group_of(function)
+    signature = inspect.signature(function) if group is None else expanded(function, group)
     checks = {
         name: check
         for name, parameter in signature.parameters.items()
@@ -132,17 +134,29 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
         in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     )
 
+    accepted = {*signature.parameters, *keywords_of(function).names}
+    declared = {} if group is None else declared_by(group)
+
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         for name, value in (*zip(positional, args, strict=False), *kwargs.items()):
+            if group is not None and name not in accepted:
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument {name!r}"
+                )
             if value is not None and name in checks:
                 is_valid, expected = checks[name]
                 if not is_valid(value):
                     raise InvalidInputError(f"{name} must be {expected}, not {_describe(value)}")
-                if name in _MINIMUMS:
+                if name in declared:
+                    declared[name].check(value)
+                elif name in _MINIMUMS:
                     check_least(name, cast(int, value), _MINIMUMS[name])
         return function(*args, **kwargs)
 
+    if group is not None:
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__doc__ = documented(function.__doc__, group)
     return call
 
 
@@ -156,6 +170,11 @@ class Keywords(NamedTuple):
     renamed: Mapping[str, str]
     unused: Collection[str]
     refused: Collection[str]
+
+    @property
+    def names(self) -> set[str]:
+        """All of them."""
+        return {*self.renamed, *self.unused, *self.refused}
 
 
 def takes_keywords(

@@ -35,9 +35,10 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, ParamSpec, Protocol, TypeAlias, TypedDict, TypeVar
 
 from lance_spark.errors import InvalidInputError, LanceError
+from lance_spark.keywords import Keyword
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -91,6 +92,14 @@ class Progress:
 
 #: Receives a `Progress` from time to time.
 ProgressCallback: TypeAlias = Callable[[Progress], object]
+
+
+class ProgressKeywords(TypedDict, total=False):
+    """Keywords of calls that report their progress."""
+
+    progress_callback: Annotated[
+        ProgressCallback | None, Keyword("Receives a `lance_spark.Progress` from time to time.")
+    ]
 
 
 class _StoppedError(LanceError):
@@ -241,10 +250,10 @@ _CURRENT: ContextVar[_Place | None] = ContextVar("lance_spark_progress", default
 
 
 def reports_progress(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorate a function that can take long, and has the keyword `progress_callback`.
+    """Decorate a function that can take long, and has the keywords of `ProgressKeywords`.
 
-    The keyword has the type ``ProgressCallback | None``, and the decorator uses it. Without it, a
-    bar shows the progress where `reporting` allows one.
+    The decorator uses them. Without a callback, a bar shows the progress where `reporting` allows
+    one.
     """
 
     @wraps(function)

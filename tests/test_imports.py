@@ -33,6 +33,7 @@ PACKAGES = [
     "lance_spark.proto",
     "lance_spark.arguments",
     "lance_spark.progress",
+    "lance_spark.keywords",
     "lance_spark.errors",
     "lance_spark._forks",
     "lance_spark._version",

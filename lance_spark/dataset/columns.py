@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import pyarrow as pa
 
 from lance_spark.arguments import takes_keywords
 from lance_spark.dataset.history import HistoryMethods
-from lance_spark.progress import ProgressCallback, reports_progress
-from lance_spark.table.commit.options import CommitOptions
+from lance_spark.progress import reports_progress
+from lance_spark.table.commit.options import (
+    CommitKeywords,
+    CommitOptions,
+    RetryKeywords,
+    RetryProgressKeywords,
+)
 
 if TYPE_CHECKING:
     from lance_spark.table.bases import BaseLike
@@ -21,13 +26,7 @@ Values = Mapping[str, str | None]
 class ColumnMethods(HistoryMethods):
     """Methods of `Dataset` that change columns and metadata.
 
-    Each method commits a new version and returns it. Common parameters:
-
-    - `commit_message`, `transaction_properties`: stored in the transaction.
-    - `max_retries`: maximum number of times to retry the commit after other clients committed
-      first.
-    - `conflict_retries`: maximum number of times to replan the change on the newest version after
-      another client committed a conflicting change.
+    Each method commits a new version and returns it.
     """
 
     def config(self) -> dict[str, str]:
@@ -53,12 +52,7 @@ class ColumnMethods(HistoryMethods):
         read_columns: Sequence[str] | None = None,
         output_schema: pa.Schema | None = None,
         batch_size: int | None = None,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = 10,
-        max_retries: int = 20,
-        progress_callback: ProgressCallback | None = None,
+        **keywords: Unpack[RetryProgressKeywords],
     ) -> Self:
         """Add columns to the existing rows, in one commit.
 
@@ -81,11 +75,6 @@ class ColumnMethods(HistoryMethods):
             values; the first rows decide for functions.
         batch_size : int, optional
             Maximum number of rows of a batch; 65,536 by default.
-        commit_message, transaction_properties, conflict_retries, max_retries
-            As in `drop_columns`. After a conflict, values are computed again only for changed
-            fragments.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -106,9 +95,7 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.columns.add import add_columns
 
-        options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
-        )
+        options = CommitOptions.of(**keywords)
         table = add_columns(
             self._table, transforms, read_columns, output_schema, batch_size, options=options
         )
@@ -117,11 +104,7 @@ class ColumnMethods(HistoryMethods):
     def drop_columns(
         self,
         columns: Sequence[str],
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = 10,
-        max_retries: int = 20,
+        **keywords: Unpack[RetryKeywords],
     ) -> Self:
         """Drop columns and the indexes on them, in one commit. Data files are not rewritten.
 
@@ -130,13 +113,6 @@ class ColumnMethods(HistoryMethods):
         columns : sequence of str
             Names, or dotted paths of children of structs. A struct is dropped with its last child.
             An empty sequence commits a version with the same columns, as in pylance.
-        commit_message, transaction_properties
-            Stored in the transaction.
-        conflict_retries : int
-            Maximum number of times to replan the change on the newest version after another client
-            committed a conflicting change.
-        max_retries : int
-            Maximum number of times to retry a commit after other clients committed first.
 
         Returns
         -------
@@ -151,20 +127,14 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.columns.drop import drop_columns
 
-        options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
-        )
+        options = CommitOptions.of(**keywords)
         return self._committed(drop_columns(self._table, columns, options))
 
     @reports_progress
     def alter_columns(
         self,
         *alterations: Mapping[str, Any],
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = 10,
-        max_retries: int = 20,
-        progress_callback: ProgressCallback | None = None,
+        **keywords: Unpack[RetryProgressKeywords],
     ) -> Self:
         """Rename columns, change their types or nullability, in one commit.
 
@@ -175,10 +145,6 @@ class ColumnMethods(HistoryMethods):
             ``nullable`` and ``data_type``. A new name or nullability changes only the schema. A new
             type must belong to the same family (integers, floats, strings, ...); the values of the
             column are rewritten.
-        commit_message, transaction_properties, conflict_retries, max_retries
-            As in `drop_columns`.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -200,9 +166,7 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.columns.alter import alter_columns
 
-        options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
-        )
+        options = CommitOptions.of(**keywords)
         return self._committed(alter_columns(self._table, alterations, options))
 
     def update_config(
@@ -210,9 +174,7 @@ class ColumnMethods(HistoryMethods):
         values: Values,
         *,
         replace: bool = False,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
+        **keywords: Unpack[CommitKeywords],
     ) -> Self:
         """Set keys of the table's configuration.
 
@@ -223,10 +185,6 @@ class ColumnMethods(HistoryMethods):
             configuration, as in pylance.
         replace : bool
             Whether to delete all other keys.
-        commit_message, transaction_properties
-            Stored in the transaction.
-        max_retries : int
-            Maximum number of times to retry the commit after other clients committed first.
 
         Returns
         -------
@@ -239,20 +197,17 @@ class ColumnMethods(HistoryMethods):
             Another client set or deleted the same keys.
         InvalidInputError, UnsupportedFeatureError, CorruptTableError, StorageError
         """
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        options = CommitOptions.of(**keywords)
         return self._update(options, config=values, replace=replace)
 
     def delete_config_keys(
         self,
         keys: Sequence[str],
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
+        **keywords: Unpack[CommitKeywords],
     ) -> Self:
         """Delete keys of the table's configuration; see `update_config`."""
         values: Values = dict.fromkeys(keys)
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        options = CommitOptions.of(**keywords)
         return self._update(options, config=values)
 
     def update_metadata(
@@ -260,12 +215,10 @@ class ColumnMethods(HistoryMethods):
         values: Values,
         *,
         replace: bool = False,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
+        **keywords: Unpack[CommitKeywords],
     ) -> Self:
         """Set keys of the table's metadata; see `update_config`."""
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        options = CommitOptions.of(**keywords)
         return self._update(options, table_metadata=values, replace=replace)
 
     def update_schema_metadata(
@@ -273,15 +226,13 @@ class ColumnMethods(HistoryMethods):
         values: Values,
         *,
         replace: bool = False,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
+        **keywords: Unpack[CommitKeywords],
     ) -> Self:
         """Set keys of the schema's metadata; see `update_config`.
 
         Concurrent changes of the schema's metadata are conflicts, even if their keys differ.
         """
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        options = CommitOptions.of(**keywords)
         return self._update(options, schema_metadata=values, replace=replace)
 
     def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> Self:
@@ -293,9 +244,7 @@ class ColumnMethods(HistoryMethods):
         field_updates: Mapping[str, Values],
         *,
         replace: bool = False,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
+        **keywords: Unpack[CommitKeywords],
     ) -> Self:
         """Set keys of the metadata of columns.
 
@@ -306,8 +255,6 @@ class ColumnMethods(HistoryMethods):
             deletes a key.
         replace : bool
             Whether to delete all other keys of these columns.
-        commit_message, transaction_properties, max_retries
-            As in `update_config`.
 
         Returns
         -------
@@ -322,7 +269,7 @@ class ColumnMethods(HistoryMethods):
             A column does not exist.
         UnsupportedFeatureError, CorruptTableError, StorageError
         """
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        options = CommitOptions.of(**keywords)
         return self._update(options, field_metadata=field_updates, replace=replace)
 
     def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> Self:
@@ -332,10 +279,7 @@ class ColumnMethods(HistoryMethods):
     def add_bases(
         self,
         new_bases: Iterable[BaseLike],
-        transaction_properties: Mapping[str, str] | None = None,
-        *,
-        commit_message: str | None = None,
-        max_retries: int = 20,
+        **keywords: Unpack[CommitKeywords],
     ) -> Self:
         """Add base paths: folders outside the table's root for files of the table.
 
@@ -345,8 +289,6 @@ class ColumnMethods(HistoryMethods):
             pylance's `DatasetBasePath` is accepted as well. A base path without an id, or with the
             id 0, gets a new id. An empty iterable commits a version with the same base paths, as in
             pylance.
-        transaction_properties, commit_message, max_retries
-            As in `update_config`.
 
         Returns
         -------
@@ -363,17 +305,14 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.metadata_updates import add_bases
 
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        options = CommitOptions.of(**keywords)
         return self._committed(add_bases(self._table, new_bases, options))
 
     def repoint_base(
         self,
         base: int | str,
         path: str,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
+        **keywords: Unpack[CommitKeywords],
     ) -> Self:
         """Change the path of a base path, after its files were copied to the new path.
 
@@ -388,8 +327,6 @@ class ColumnMethods(HistoryMethods):
         path : str
             The new path or URI. Its store uses the options given by `base_store_params` or
             ``base_<id>.<name>`` when the table was opened, or else the options of the table.
-        commit_message, transaction_properties, max_retries
-            As in `update_config`.
 
         Returns
         -------
@@ -409,22 +346,14 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.metadata_updates import repoint_base
 
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        options = CommitOptions.of(**keywords)
         return self._committed(repoint_base(self._table, base, path, options))
 
     def restore(
         self,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
+        **keywords: Unpack[CommitKeywords],
     ) -> Self:
         """Commit the content of this version as the newest version, in place of all later changes.
-
-        Parameters
-        ----------
-        commit_message, transaction_properties, max_retries
-            As in `update_config`.
 
         Returns
         -------
@@ -439,7 +368,7 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.metadata_updates import restore
 
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        options = CommitOptions.of(**keywords)
         return self._committed(restore(self._table, options))
 
     def _update(self, options: CommitOptions, **values: Any) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from lance_spark.arguments import takes_keywords
 from lance_spark.dataset.changes.index_segments import SegmentMethods
@@ -22,11 +22,11 @@ from lance_spark.dataset.recall import RecallMethods
 from lance_spark.dataset.rows.blobs import BlobMethods
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.namespace import table_entry
-from lance_spark.progress import ProgressCallback, reports_progress
+from lance_spark.progress import reports_progress
 from lance_spark.storage.commit.lock import CommitLock, with_lock
 from lance_spark.storage.commit.manifest_store import ManifestStore, with_store
 from lance_spark.storage.options.base_paths import with_base_params
-from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.commit.options import CommitOptions, RetryProgressKeywords
 from lance_spark.table.open import open_table
 
 if TYPE_CHECKING:
@@ -80,12 +80,7 @@ class Dataset(
         ids: Sequence[int] | None = None,
         addresses: Sequence[int] | None = None,
         indices: Sequence[int] | None = None,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = 10,
-        retry_timeout: datetime.timedelta | None = None,
-        max_retries: int = 20,
-        progress_callback: ProgressCallback | None = None,
+        **keywords: Unpack[RetryProgressKeywords],
     ) -> Self:
         """Delete rows in one commit, by writing deletion files. Data files do not change.
 
@@ -99,15 +94,6 @@ class Dataset(
             Delete only rows among these: at most one of row ids, row addresses (fragment id << 32 |
             offset) and positions in the table's order. Deleted rows are ignored. Addresses and
             positions refer to this version: they do not follow a row that another client moved.
-        commit_message, transaction_properties
-            Stored in the transaction.
-        conflict_retries : int
-            Maximum number of times to search the rows again in the newest version after another
-            client changed some of them.
-        max_retries : int
-            Maximum number of times to retry a commit after other clients committed first.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -133,13 +119,7 @@ class Dataset(
             self._table,
             filters,
             rows,
-            CommitOptions.of(
-                commit_message,
-                transaction_properties,
-                conflict_retries,
-                max_retries=max_retries,
-                retry_timeout=retry_timeout,
-            ),
+            CommitOptions.of(**keywords),
         )
         return self._committed(table)
 
@@ -154,12 +134,7 @@ class Dataset(
         filters: str | pc.Expression | Iterable[Sequence[Any]] | None = None,
         *,
         mode: Literal["rows", "columns", "overlay"] = "rows",
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = 10,
-        retry_timeout: datetime.timedelta | None = None,
-        max_retries: int = 20,
-        progress_callback: ProgressCallback | None = None,
+        **keywords: Unpack[RetryProgressKeywords],
     ) -> Self:
         """Update the values of rows in one commit.
 
@@ -179,17 +154,6 @@ class Dataset(
             rows stay, and the update writes their new values alone, to overlay files. Other
             clients do not open the table then, unless they allow overlays, until a compaction has
             removed the overlays.
-        commit_message, transaction_properties
-            Stored in the transaction.
-        conflict_retries : int
-            Maximum number of times to replan the update on the newest version after another client
-            changed some of the rows.
-        retry_timeout : timedelta, optional
-            Time after which the update is not replanned; no limit by default.
-        max_retries : int
-            Maximum number of times to retry a commit after other clients committed first.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -212,13 +176,7 @@ class Dataset(
             updates,
             filters,
             mode,
-            CommitOptions.of(
-                commit_message,
-                transaction_properties,
-                conflict_retries,
-                max_retries=max_retries,
-                retry_timeout=retry_timeout,
-            ),
+            CommitOptions.of(**keywords),
         )
         return self._committed(table)
 

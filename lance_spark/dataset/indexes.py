@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from lance_spark.arguments import Refusals, takes_keywords
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.spelling import spelled
 from lance_spark.progress import ProgressCallback, reports_progress
-from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.commit.options import CommitKeywords, CommitOptions, RetryProgressKeywords
 
 if TYPE_CHECKING:
     from lance_spark.mutations.indexes.check import IndexCheck
@@ -243,7 +243,10 @@ class IndexMethods(HistoryMethods):
             options=config.parameters,
         )
         commit_options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
+            commit_message=commit_message,
+            transaction_properties=transaction_properties,
+            conflict_retries=conflict_retries,
+            max_retries=max_retries,
         )
         return self._committed(create_index(self._table, request, commit_options))
 
@@ -395,11 +398,7 @@ class IndexMethods(HistoryMethods):
         *,
         num_indices_to_merge: int = 1,
         retrain: bool = False,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = 5,
-        max_retries: int = 20,
-        progress_callback: ProgressCallback | None = None,
+        **keywords: Unpack[RetryProgressKeywords],
     ) -> Self:
         """Extend indexes to the fragments that they do not cover.
 
@@ -414,10 +413,6 @@ class IndexMethods(HistoryMethods):
             values of new rows are merged in any case.
         retrain : bool
             Whether to create the indexes again over all fragments, in place of their segments.
-        commit_message, transaction_properties, conflict_retries, max_retries
-            As for `create_scalar_index`.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -437,18 +432,13 @@ class IndexMethods(HistoryMethods):
         request = OptimizeRequest(
             names=index_names, num_indices_to_merge=num_indices_to_merge, retrain=retrain
         )
-        options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
-        )
+        options = CommitOptions.of(**keywords)
         return self._committed(optimize_indices(self._table, request, options))
 
     def drop_index(
         self,
         name: str,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
+        **keywords: Unpack[CommitKeywords],
     ) -> Self:
         """Drop an index. Its files stay until the versions that have it are cleaned up.
 
@@ -456,11 +446,6 @@ class IndexMethods(HistoryMethods):
         ----------
         name : str
             Name of the index.
-        commit_message : str, optional
-        transaction_properties : mapping of str to str, optional
-            Stored in the transaction.
-        max_retries : int
-            Maximum number of times to retry the commit after other clients committed first.
 
         Returns
         -------
@@ -477,7 +462,7 @@ class IndexMethods(HistoryMethods):
         """
         from lance_spark.mutations.indexes.existing import drop_index
 
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        options = CommitOptions.of(**keywords)
         return self._committed(drop_index(self._table, name, options))
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Self
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Self, Unpack
 
 from lance_spark.arguments import takes_keywords
 from lance_spark.dataset.history import HistoryMethods
+from lance_spark.keywords import of_group
+from lance_spark.mutations.compaction.options import (
+    CompactionKeywords,
+    CompactionOptions,
+    CompactKeywords,
+)
 from lance_spark.progress import ProgressCallback, reports_progress
-from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.commit.options import CommitOptions, RetryProgressKeywords
 
 if TYPE_CHECKING:
     from lance_spark.mutations.compaction.task import CompactionMetrics
@@ -35,62 +41,9 @@ class MaintenanceMethods(HistoryMethods):
     @reports_progress
     def compact_files(
         self,
-        *,
-        target_rows_per_fragment: int = 1024 * 1024,
-        max_bytes_per_file: int | None = None,
-        materialize_deletions: bool = True,
-        materialize_deletions_threshold: float = 0.1,
-        max_overlays_per_fragment: int = 10,
-        num_threads: int | None = None,
-        defer_index_remap: bool | None = None,
-        max_source_fragments: int | None = None,
-        max_source_rows: int | None = None,
-        max_source_bytes: int | None = None,
-        excluded_fragment_ids: Iterable[int] = (),
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = 0,
-        max_retries: int = 20,
-        progress_callback: ProgressCallback | None = None,
+        **keywords: Unpack[CompactKeywords],
     ) -> tuple[Self, CompactionMetrics]:
         """Rewrite small fragments to large fragments, without their deleted rows.
-
-        Parameters
-        ----------
-        target_rows_per_fragment : int
-            Adjacent fragments with fewer rows are merged.
-        max_bytes_per_file : int, optional
-            Size at which a new data file is closed; 90 GiB by default.
-        materialize_deletions : bool
-            Whether to rewrite fragments because of their deleted rows.
-        materialize_deletions_threshold : float
-            Fraction of deleted rows, 0 to 1, above which a fragment is rewritten for that reason.
-        max_overlays_per_fragment : int
-            Number of overlays above which a fragment is rewritten: 0 removes all overlays. Not an
-            argument of pylance, whose limit is 10, too.
-        num_threads : int, optional
-            Number of groups of fragments that are rewritten at the same time; by default 1 in local
-            stores, 4 in others.
-        defer_index_remap : bool, optional
-            Whether to record the new row addresses in the fragment reuse index; by default, if an
-            index needs it. Otherwise BTREE indexes are rewritten, and other indexes no longer cover
-            the moved rows, so that these are searched without the index. Not used in tables with
-            stable row ids.
-        max_source_fragments, max_source_rows, max_source_bytes : int, optional
-            Limits of one call. The rest remains for a later call.
-        excluded_fragment_ids : iterable of int
-            Ids of fragments that are not rewritten. An id that this version does not have is an
-            error, unlike in pylance.
-        commit_message : str, optional
-        transaction_properties : mapping of str to str, optional
-            Stored in the transaction.
-        conflict_retries : int
-            Maximum number of times to replan after another client changed some of the fragments. In
-            the second half of these attempts, fragments that change during the commit are left out.
-        max_retries : int
-            Maximum number of times to retry a commit after other clients committed first.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -106,28 +59,12 @@ class MaintenanceMethods(HistoryMethods):
             Another client changed the same fragments.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
-        from lance_spark.mutations.compaction.plan import CompactionOptions
         from lance_spark.mutations.compaction.run import compact
 
-        options = CompactionOptions(
-            target_rows_per_fragment=target_rows_per_fragment,
-            max_bytes_per_file=90 * 1024**3 if max_bytes_per_file is None else max_bytes_per_file,
-            materialize_deletions=materialize_deletions,
-            materialize_deletions_threshold=materialize_deletions_threshold,
-            max_overlays_per_fragment=max_overlays_per_fragment,
-            num_threads=num_threads,
-            defer_index_remap=defer_index_remap,
-            max_source_fragments=max_source_fragments,
-            max_source_rows=max_source_rows,
-            max_source_bytes=max_source_bytes,
-            excluded_fragment_ids=frozenset(excluded_fragment_ids),
-        )
         table, metrics = compact(
             self._table,
-            options,
-            CommitOptions.of(
-                commit_message, transaction_properties, conflict_retries, max_retries=max_retries
-            ),
+            CompactionOptions(**of_group(CompactionKeywords, keywords)),
+            CommitOptions.of(**of_group(RetryProgressKeywords, keywords)),
         )
         return self._committed(table), metrics
 
@@ -138,11 +75,7 @@ class MaintenanceMethods(HistoryMethods):
         fragment_ids: Collection[int] | None = None,
         *,
         num_threads: int | None = None,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = 0,
-        max_retries: int = 20,
-        progress_callback: ProgressCallback | None = None,
+        **keywords: Unpack[RetryProgressKeywords],
     ) -> tuple[Self, CompactionMetrics]:
         """Move fragments to a base path, or to the table's root, by rewriting their rows there.
 
@@ -155,10 +88,8 @@ class MaintenanceMethods(HistoryMethods):
             Name or path of the base path; the path of the table stands for its own root.
         fragment_ids : collection of int, optional
             Ids of the fragments to move; all by default.
-        num_threads, commit_message, transaction_properties, conflict_retries, max_retries
+        num_threads : int, optional
             As in `compact_files`.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -188,9 +119,7 @@ class MaintenanceMethods(HistoryMethods):
             base,
             fragment_ids,
             num_threads,
-            CommitOptions.of(
-                commit_message, transaction_properties, conflict_retries, max_retries=max_retries
-            ),
+            CommitOptions.of(**keywords),
         )
         return self._committed(table), metrics
 

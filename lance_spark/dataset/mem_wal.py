@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from lance_spark.dataset.history import HistoryMethods
-from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.commit.options import CommitKeywords, CommitOptions, RetryKeywords
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,8 +40,7 @@ class MemWalMethods(HistoryMethods):
         backpressure_log_interval_ms: int | None = None,
         stats_log_interval_ms: int | None = None,
         hnsw_params: Mapping[str, Mapping[str, int]] | None = None,
-        commit_message: str | None = None,
-        max_retries: int = 20,
+        **keywords: Unpack[CommitKeywords],
     ) -> Self:
         """Give the table a MemWAL: logs for upserts with low latency.
 
@@ -68,10 +67,6 @@ class MemWalMethods(HistoryMethods):
 max_memtable_rows, max_memtable_batches, max_unflushed_memtable_bytes, manifest_scan_batch_size, \
 backpressure_log_interval_ms, stats_log_interval_ms, hnsw_params
             Defaults of all writers; see `mem_wal_writer`.
-        commit_message : str, optional
-            Stored in the transaction.
-        max_retries : int
-            Maximum number of times to retry the commit after other clients committed first.
 
         Returns
         -------
@@ -98,7 +93,7 @@ backpressure_log_interval_ms, stats_log_interval_ms, hnsw_params
 
         table = initialize_mem_wal(
             self._table,
-            CommitOptions.of(commit_message, None, max_retries=max_retries),
+            CommitOptions.of(**keywords),
             maintained_indexes=maintained_indexes,
             bucket_column=bucket_column,
             num_buckets=num_buckets,
@@ -268,10 +263,7 @@ stats_log_interval_ms, hnsw_params
         self,
         *,
         flush: bool = False,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = 10,
-        max_retries: int = 20,
+        **keywords: Unpack[RetryKeywords],
     ) -> Self:
         """Bring the rows of all SSTables of the MemWAL into the table, in one commit.
 
@@ -280,12 +272,6 @@ stats_log_interval_ms, hnsw_params
         flush : bool
             Whether to make SSTables of rows that only the logs have. This ends the writers of their
             shards.
-        commit_message, transaction_properties
-            Stored in the transaction.
-        conflict_retries : int
-            Maximum number of times to start again after another client changed the same rows.
-        max_retries : int
-            Maximum number of times to retry the commit after other clients committed first.
 
         Returns
         -------
@@ -307,9 +293,7 @@ stats_log_interval_ms, hnsw_params
         from lance_spark.mutations.commits import at_version
         from lance_spark.table.open import read_latest
 
-        options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
-        )
+        options = CommitOptions.of(**keywords)
         newest = at_version(self._table, read_latest(self._table.store))
         if flush:
             flush_logs(newest)
@@ -346,8 +330,7 @@ stats_log_interval_ms, hnsw_params
         self,
         *,
         compact: bool = True,
-        commit_message: str | None = None,
-        max_retries: int = 20,
+        **keywords: Unpack[CommitKeywords],
     ) -> Self:
         """Remove the MemWAL with all its files. Its writers end. Stop them before.
 
@@ -358,10 +341,6 @@ stats_log_interval_ms, hnsw_params
         compact : bool
             Whether to bring the rows of the MemWAL into the table first. If False, a MemWAL with
             rows that are not in the table is refused.
-        commit_message : str, optional
-            Stored in the transaction.
-        max_retries : int
-            Maximum number of times to retry a commit after other clients committed first.
 
         Returns
         -------
@@ -382,7 +361,7 @@ stats_log_interval_ms, hnsw_params
         """
         from lance_spark.mem_wal.setup.disable import disable_mem_wal
 
-        options = CommitOptions.of(commit_message, None, max_retries=max_retries)
+        options = CommitOptions.of(**keywords)
         return self._committed(disable_mem_wal(self._table, options, compact=compact))
 
 

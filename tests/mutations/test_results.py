@@ -192,7 +192,7 @@ def test_new_columns_of_a_large_fragment_go_through_memory_in_pieces(
 
 
 def test_a_negative_number_of_retries_is_refused(table: Dataset) -> None:
-    with pytest.raises(InvalidInputError, match="conflict_retries must be at least 0"):
+    with pytest.raises(InvalidOptionError, match="conflict_retries must be at least 0"):
         table.delete([], conflict_retries=-1)
 
 

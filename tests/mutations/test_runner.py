@@ -13,7 +13,7 @@ import pytest
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidInputError, StorageError
-from lance_spark.mutations.compaction.plan import CompactionOptions
+from lance_spark.mutations.compaction.options import CompactionOptions
 from lance_spark.mutations.compaction.run import compact
 from lance_spark.mutations.rows.delete import DeleteTask, delete_rows, plan_delete
 from lance_spark.mutations.rows.update import plan_update, update_rows

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lance_spark.dataset.facts.optimizer import given_options
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.commits import at_version
-from lance_spark.mutations.compaction.plan import CompactionOptions
+from lance_spark.mutations.compaction.options import CompactionOptions
 from lance_spark.mutations.compaction.run import check_excluded
 from lance_spark.mutations.compaction.task import (
     CompactionMetrics,
@@ -134,7 +134,7 @@ class CompactionTask:
         VersionNotFoundError, CorruptFileError, CorruptTableError, StorageError
         """
         table = _planned(dataset, self.read_version, self.identity)
-        task = task_of(table, self.fragments, _options(self.options), self.number)
+        task = task_of(table, self.fragments, CompactionOptions(**self.options), self.number)
         result = task.run()
         return RewriteResult(
             self.read_version,
@@ -213,7 +213,7 @@ class Compaction:
         InvalidOptionError, UnsupportedFeatureError, CorruptTableError, StorageError
         """
         chosen = given_options(options)
-        parsed = _options(chosen)
+        parsed = CompactionOptions(**chosen)
         check_excluded(dataset._table, parsed)
         tasks = plan_compaction(dataset._table, parsed)
         kept = {
@@ -271,7 +271,7 @@ class Compaction:
             )
         for identity in dict.fromkeys(result.identity for result in rewrites):
             table = _planned(dataset, versions[0], identity)
-        deferred = _options(given_options(options or {})).defer_index_remap
+        deferred = CompactionOptions(**given_options(options or {})).values["defer_index_remap"]
         manifest = commit_compaction(
             table, [result._stored() for result in rewrites], defer_index_remap=deferred
         )
@@ -298,13 +298,6 @@ def _planned(dataset: Dataset, version: int, identity: _Identity | None) -> Open
             "that was planned"
         )
     return table
-
-
-def _options(options: Mapping[str, Any]) -> CompactionOptions:
-    unknown = sorted(options.keys() - CompactionOptions.__dataclass_fields__)
-    if unknown:
-        raise InvalidInputError(f"{unknown[0]!r} is not an option of a compaction")
-    return CompactionOptions(**options)
 
 
 def _texts(fragments: Sequence[Fragment]) -> list[dict[str, Any]]:

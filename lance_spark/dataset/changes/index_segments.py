@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from lance_spark.arguments import takes_keywords
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.dataset.indexes import REFUSED_OF_VECTORS
 from lance_spark.progress import ProgressCallback, reports_progress
-from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.commit.options import CommitKeywords, CommitOptions
 
 if TYPE_CHECKING:
     from lance_spark.dataset.facts.session import Session
@@ -189,10 +189,7 @@ class SegmentMethods(HistoryMethods):
         index_name: str,
         column: str,
         segments: Sequence[Any],
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        max_retries: int = 20,
+        **keywords: Unpack[CommitKeywords],
     ) -> Self:
         """Commit segments as an index, or as a part of one.
 
@@ -205,8 +202,6 @@ class SegmentMethods(HistoryMethods):
             Name or dotted path of the column of the segments.
         segments : sequence of Index
             Of this package, or of pylance.
-        commit_message, transaction_properties, max_retries
-            As in `create_scalar_index`.
 
         Returns
         -------
@@ -225,6 +220,6 @@ class SegmentMethods(HistoryMethods):
         from lance_spark.mutations.indexes.uncommitted import commit_built
         from lance_spark.table.indexes.metadata import segment_of
 
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        options = CommitOptions.of(**keywords)
         built = list(map(segment_of, segments))
         return self._committed(commit_built(self._table, index_name, column, built, options))

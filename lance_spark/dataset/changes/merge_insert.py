@@ -236,6 +236,9 @@ class MergeInsertBuilder:
                 "merge_insert: add a clause that changes rows, such as when_matched_update_all"
             )
         options = CommitOptions.of(
-            self._message, self._properties, self._retries, retry_timeout=self._timeout
+            commit_message=self._message,
+            transaction_properties=self._properties,
+            conflict_retries=self._retries,
+            retry_timeout=self._timeout,
         )
         return table_of(data_obj, schema), options

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import pyarrow as pa
 
 from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError
-from lance_spark.progress import ProgressCallback, reports_progress
-from lance_spark.table.commit.options import CommitOptions
+from lance_spark.progress import reports_progress
+from lance_spark.table.commit.options import CommitOptions, RetryProgressKeywords
 
 if TYPE_CHECKING:
     from lance_spark.dataset.changes.merge_insert import MergeInsertBuilder
@@ -77,12 +77,7 @@ class MergeMethods(ScannerMethods):
         left_on: str,
         right_on: str | None = None,
         schema: pa.Schema | None = None,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = 10,
-        max_retries: int = 20,
-        progress_callback: ProgressCallback | None = None,
+        **keywords: Unpack[RetryProgressKeywords],
     ) -> Self:
         """Add the columns of other rows to the rows with the same key, in one commit.
 
@@ -100,10 +95,6 @@ class MergeMethods(ScannerMethods):
             A column of the other rows, by default of the same name. It is not added.
         schema : pa.Schema, optional
             As in `write_dataset`.
-        commit_message, transaction_properties, conflict_retries, max_retries
-            As in `drop_columns`.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -129,8 +120,6 @@ class MergeMethods(ScannerMethods):
         key = self._table.schema.field(left_on)
         rows = table_of(data_obj, schema)
         joined = JoinedColumns.of(rows, right_on or left_on, key.to_arrow().type)
-        options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
-        )
+        options = CommitOptions.of(**keywords)
         table = add_columns(self._table, joined, [left_on], joined.columns.schema, options=options)
         return self._committed(table)

@@ -80,7 +80,7 @@ class WholeTableMethods(HistoryMethods):
         from lance_spark.mutations.rows.delete import delete_rows
         from lance_spark.table.commit.options import CommitOptions
 
-        options = CommitOptions.of(None, None, 10, max_retries=20)
+        options = CommitOptions()
         return self._committed(delete_rows(self._table, [], None, options, text="true"))
 
     @classmethod

@@ -16,8 +16,9 @@ from lance_spark.table.cleanup.automatic import cleanup_config
 from lance_spark.table.commit.idempotency import write_of
 from lance_spark.table.commit.transaction import with_message
 from lance_spark.table.commit.write_commit import commit_or_clean_up
-from lance_spark.table.commit.write_job import TableSettings, WriteJob, WriteLimits
+from lance_spark.table.commit.write_job import TableSettings, WriteJob
 from lance_spark.table.commit.write_plan import BaseTargets, begin_write
+from lance_spark.table.fragments.limits import WriteLimits
 from lance_spark.table.fragments.write_progress import FragmentWriteProgress, check_observer
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.sources import rows_of

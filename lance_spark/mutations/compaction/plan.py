@@ -21,111 +21,15 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from pyroaring import BitMap
 
-from lance_spark.errors import InvalidOptionError
+from lance_spark.mutations.compaction.options import CompactionOptions
 from lance_spark.table.bases import Target
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.fragments.writer import DEFAULT_MAX_BYTES_PER_FILE, DEFAULT_MAX_ROWS_PER_FILE
 from lance_spark.table.placement import Placement
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionOptions:
-    """How a table is compacted; names and values are as in pylance.
-
-    Attributes
-    ----------
-    target_rows_per_fragment : int
-        Fragments with fewer rows are candidates. New fragments have at least as many rows, if
-        their group has.
-    max_bytes_per_file : int
-        A new data file is closed once it has this number of bytes.
-    materialize_deletions : bool
-        Whether deleted rows are a reason to rewrite a fragment.
-    materialize_deletions_threshold : float
-        Fraction of deleted rows, 0 to 1, above which a fragment is rewritten.
-    max_overlays_per_fragment : int
-        Number of overlays above which a fragment is rewritten. The new fragment has their values,
-        and no overlays.
-    num_threads : int, optional
-        Groups that are rewritten at the same time; by default 1 in a local store, 4 in others.
-    defer_index_remap : bool, optional
-        Whether the fragment reuse index records the new addresses of rows. By default it does if
-        the table has indexes that need it.
-    max_source_fragments, max_source_rows, max_source_bytes : int, optional
-        Limits of one compaction. It ends before the first group that would exceed one of them.
-    excluded_fragment_ids : collection of int
-        Fragments that stay, regardless of their size.
-    target_bytes_per_fragment : int, optional
-        Used in place of `target_rows_per_fragment`: fragments whose data files have fewer bytes are
-        candidates, and new fragments get the number of rows that have these bytes in the old
-        fragments. Fragments whose file sizes are not recorded are judged by their rows.
-    moved_fragment_ids : collection of int, optional
-        If given, only these fragments are rewritten, each into one fragment, unless all of their
-        data files are in the target already.
-
-    Raises
-    ------
-    InvalidOptionError
-        A number is out of range.
-    """
-
-    target_rows_per_fragment: int = DEFAULT_MAX_ROWS_PER_FILE
-    max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
-    materialize_deletions: bool = True
-    materialize_deletions_threshold: float = 0.1
-    max_overlays_per_fragment: int = 10
-    num_threads: int | None = None
-    defer_index_remap: bool | None = None
-    max_source_fragments: int | None = None
-    max_source_rows: int | None = None
-    max_source_bytes: int | None = None
-    excluded_fragment_ids: Collection[int] = field(default=())
-    target_bytes_per_fragment: int | None = None
-    moved_fragment_ids: Collection[int] | None = None
-
-    def __post_init__(self) -> None:
-        for name in (
-            "target_rows_per_fragment",
-            "max_bytes_per_file",
-            "num_threads",
-            "max_source_fragments",
-            "max_source_rows",
-            "max_source_bytes",
-            "target_bytes_per_fragment",
-        ):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if not isinstance(value, int) or value < 1:
-                raise InvalidOptionError(f"{name} must be at least 1, not {value!r}")
-        number = self.max_overlays_per_fragment
-        if not isinstance(number, int) or number < 0:
-            raise InvalidOptionError(
-                f"max_overlays_per_fragment must be at least 0, not {number!r}"
-            )
-
-    def size(self, fragment: Fragment) -> float:
-        """Return the size of a fragment relative to the target, deleted rows included."""
-        if self.target_bytes_per_fragment is None or not fragment.size_bytes:
-            return fragment.physical_rows / self.target_rows_per_fragment
-        return fragment.size_bytes / self.target_bytes_per_fragment
-
-    def target_rows(self, group: Sequence[Fragment]) -> int:
-        """Return the minimum number of rows of the new fragments of a group."""
-        rows = sum(fragment.physical_rows for fragment in group)
-        size = sum(fragment.size_bytes for fragment in group)
-        if (
-            self.target_bytes_per_fragment is None
-            or not rows
-            or not all(fragment.size_bytes for fragment in group)
-        ):
-            return self.target_rows_per_fragment
-        return max(self.target_bytes_per_fragment * rows // size, 1)
 
 
 @dataclass(slots=True)
@@ -174,7 +78,8 @@ def plan_groups(
     list of tuple of Fragment
         In the order of their ids. The new files of a group have the same targets.
     """
-    excluded = frozenset(options.excluded_fragment_ids)
+    excluded = options.excluded_fragment_ids
+    most_overlays = options.values["max_overlays_per_fragment"]
     if options.moved_fragment_ids is not None:
         chosen = frozenset(options.moved_fragment_ids) - excluded
         moved: list[tuple[Fragment, ...]] = [
@@ -187,7 +92,7 @@ def plan_groups(
     open_bins: dict[tuple[Target, ...], _Bin | None] = {}
     for fragment in sorted(fragments, key=lambda fragment: fragment.id):
         is_worn = _has_many_deletions(fragment, options) or (
-            fragment.has_overlays and len(fragment.overlays) > options.max_overlays_per_fragment
+            fragment.has_overlays and len(fragment.overlays) > most_overlays
         )
         is_small = options.size(fragment) < 1
         targets = placement.of(fragment)
@@ -209,8 +114,8 @@ def _is_in_targets(fragment: Fragment, placement: Placement) -> bool:
 
 
 def _has_many_deletions(fragment: Fragment, options: CompactionOptions) -> bool:
-    threshold = options.materialize_deletions_threshold
-    if not options.materialize_deletions or threshold >= 1 or not fragment.physical_rows:
+    threshold = options.values["materialize_deletions_threshold"]
+    if not options.values["materialize_deletions"] or threshold >= 1 or not fragment.physical_rows:
         return False
     return fragment.num_deleted_rows / fragment.physical_rows > threshold
 
@@ -218,10 +123,11 @@ def _has_many_deletions(fragment: Fragment, options: CompactionOptions) -> bool:
 def _within_limits(
     groups: list[tuple[Fragment, ...]], options: CompactionOptions
 ) -> list[tuple[Fragment, ...]]:
+    values = options.values
     limits = (
-        (options.max_source_fragments, len),
-        (options.max_source_rows, lambda group: sum(fragment.num_rows for fragment in group)),
-        (options.max_source_bytes, lambda group: sum(fragment.size_bytes for fragment in group)),
+        (values["max_source_fragments"], len),
+        (values["max_source_rows"], lambda group: sum(fragment.num_rows for fragment in group)),
+        (values["max_source_bytes"], lambda group: sum(fragment.size_bytes for fragment in group)),
     )
     count = len(groups)
     for limit, measure in limits:

@@ -28,7 +28,7 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Self
+from typing import Self, cast
 
 from pyroaring import BitMap
 
@@ -40,7 +40,7 @@ from lance_spark.errors import (
     UncertainCommitError,
 )
 from lance_spark.mutations.commits import at_version, retry_on_conflict
-from lance_spark.mutations.compaction.plan import CompactionOptions
+from lance_spark.mutations.compaction.options import CompactionKeywords, CompactionOptions
 from lance_spark.mutations.compaction.task import (
     CompactionMetrics,
     CompactionResult,
@@ -126,7 +126,9 @@ class Compaction:
         self._table = table
         options = self.options
         task_runner = runner_for(
-            table, runner, options.num_threads or (1 if table.store.is_local else _REMOTE_THREADS)
+            table,
+            runner,
+            options.values["num_threads"] or (1 if table.store.is_local else _REMOTE_THREADS),
         )
         tasks = self._missing(table, excluded, task_runner.tag)
         if tasks:
@@ -143,7 +145,7 @@ class Compaction:
             manifest = commit_compaction(
                 table,
                 self._done,
-                defer_index_remap=options.defer_index_remap,
+                defer_index_remap=options.values["defer_index_remap"],
                 options=self._commit_options,
                 in_part=self._attempts > self._patience + 1,
                 runner=runner,
@@ -190,9 +192,9 @@ class Compaction:
             "max_source_bytes": sum(fragment.size_bytes for fragment in rewritten),
         }
         limits = {
-            name: getattr(options, name) - amount
+            name: limit - amount
             for name, amount in used_amounts.items()
-            if getattr(options, name) is not None
+            if (limit := cast("int | None", options.values.get(name))) is not None
         }
         if any(remaining < 1 for remaining in limits.values()):
             return []
@@ -202,9 +204,8 @@ class Compaction:
             *self._refused,
             *(fragment.id for fragment in rewritten),
         }
-        remaining_options = replace(
-            options, excluded_fragment_ids=frozenset(all_excluded), **limits
-        )
+        changed = {**limits, "excluded_fragment_ids": all_excluded}
+        remaining_options = options.replaced(**cast("CompactionKeywords", changed))
         return plan_compaction(table, remaining_options, tag=tag)
 
     def _discard_changed(self, table: OpenTable) -> None:
@@ -258,7 +259,7 @@ def check_excluded(table: OpenTable, options: CompactionOptions) -> None:
     if not options.excluded_fragment_ids:
         return
     ids = {fragment.id for fragment in table.manifest.fragments}
-    missing = sorted(set(options.excluded_fragment_ids) - ids)
+    missing = sorted(options.excluded_fragment_ids - ids)
     if missing:
         raise InvalidOptionError(
             f"{table.store.display}: excluded_fragment_ids: version {table.version} of the table "

@@ -34,7 +34,8 @@ from lance_spark.mutations.commits import (
     check_rows_writable,
     commit_operation,
 )
-from lance_spark.mutations.compaction.plan import CompactionOptions, plan_groups
+from lance_spark.mutations.compaction.options import CompactionOptions
+from lance_spark.mutations.compaction.plan import plan_groups
 from lance_spark.mutations.compaction.remap import files_of, is_rewritten, remapped
 from lance_spark.mutations.rewrite.fragment_rows import live_values
 from lance_spark.mutations.rewrite.writer import (
@@ -48,8 +49,8 @@ from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.table.bases import Target
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.limits import DEFAULT_MAX_BYTES_PER_FILE, DEFAULT_MAX_ROWS_PER_FILE
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.fragments.writer import DEFAULT_MAX_BYTES_PER_FILE, DEFAULT_MAX_ROWS_PER_FILE
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.fragment_reuse import RemappedRows
@@ -281,7 +282,7 @@ def plan_compaction(
     options = options or CompactionOptions()
     check_rows_writable(table, data_files=True)
     manifest = table.manifest
-    if options.defer_index_remap and manifest.flags.stable_row_ids:
+    if options.values["defer_index_remap"] and manifest.flags.stable_row_ids:
         raise UnsupportedFeatureError(
             f"{table.store.display}: a table with stable row ids cannot have a fragment reuse "
             "index; leave defer_index_remap out"
@@ -375,7 +376,7 @@ def commit_compaction(
     Parameters
     ----------
     defer_index_remap : bool, optional
-        See `CompactionOptions`.
+        See `CompactionKeywords`.
     in_part : bool
         Whether the commit may omit results whose fragments another client changed; see
         `committed_of`.

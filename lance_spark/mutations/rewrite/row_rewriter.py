@@ -30,7 +30,8 @@ from lance_spark.mutations.rewrite.writer import MovedRowsWriter, rewrite_writer
 from lance_spark.table.align import align
 from lance_spark.table.bases import Target
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.fragments.writer import DEFAULT_MAX_ROWS_PER_FILE, FragmentWriter
+from lance_spark.table.fragments.limits import DEFAULT_MAX_ROWS_PER_FILE
+from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.open import OpenTable
 from lance_spark.table.placement import placement_of
 from lance_spark.table.rows.deletions import encode_bitmap

@@ -16,12 +16,8 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.table.bases import Target
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment, with_id
-from lance_spark.table.fragments.writer import (
-    DEFAULT_MAX_BYTES_PER_FILE,
-    DEFAULT_MAX_ROWS_PER_FILE,
-    FragmentWriter,
-    delete_fragments,
-)
+from lance_spark.table.fragments.limits import DEFAULT_MAX_BYTES_PER_FILE, DEFAULT_MAX_ROWS_PER_FILE
+from lance_spark.table.fragments.writer import FragmentWriter, delete_fragments
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.rows.deletions import Offsets
 from lance_spark.table.rows.ids import store_lineage

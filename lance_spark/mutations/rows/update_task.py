@@ -38,11 +38,8 @@ from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.table.align import align
 from lance_spark.table.bases import Target
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.fragments.writer import (
-    DEFAULT_MAX_BYTES_PER_FILE,
-    DEFAULT_MAX_ROWS_PER_FILE,
-    FragmentWriter,
-)
+from lance_spark.table.fragments.limits import DEFAULT_MAX_BYTES_PER_FILE, DEFAULT_MAX_ROWS_PER_FILE
+from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.placement import Placement
 from lance_spark.table.rows.deletions import Offsets, bitmap_of, encode_bitmap, offsets_of

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.compaction.plan import CompactionOptions
+from lance_spark.mutations.compaction.options import CompactionOptions
 from lance_spark.mutations.compaction.run import Compaction, check_fragment_ids, with_target
 from lance_spark.spark.table.base import ChangeResult, TableBase, option_text
 from lance_spark.spark.table.jobs.find_rows import find_rows
 from lance_spark.table.bases import TargetBases
-from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
+from lance_spark.table.commit.options import CommitKeywords, CommitOptions, RetryKeywords
 from lance_spark.table.refs.branch_repair import repair_branches
 
 if TYPE_CHECKING:
@@ -59,9 +58,7 @@ class BaseMethods(TableBase):
     def addBases(  # noqa: N802 - Spark's habit
         self,
         bases: Iterable[BaseLike],
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
+        **keywords: Unpack[CommitKeywords],
     ) -> ChangeResult:
         """Add base paths: other folders that may hold files of the table.
 
@@ -70,8 +67,6 @@ class BaseMethods(TableBase):
         bases : iterable of BasePath
             `lance_spark.BasePath` or pylance's `DatasetBasePath`. A base path without an id, or
             with the id 0, gets a new id.
-        commit_message, transaction_properties
-            As in `delete`.
 
         Returns
         -------
@@ -87,16 +82,14 @@ class BaseMethods(TableBase):
         from lance_spark.mutations.metadata_updates import add_bases
 
         table = self._writable("addBases")
-        options = CommitOptions.of(commit_message, transaction_properties)
+        options = CommitOptions.of(**keywords)
         return ChangeResult(add_bases(table, bases, options).version)
 
     def repointBase(  # noqa: N802 - Spark's habit
         self,
         base: int | str,
         path: str,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
+        **keywords: Unpack[CommitKeywords],
     ) -> ChangeResult:
         """Change the path of a base path, after its files were copied there.
 
@@ -110,8 +103,6 @@ class BaseMethods(TableBase):
             Id or name of the base path.
         path : str
             The new path or URI.
-        commit_message, transaction_properties
-            As in `delete`.
 
         Returns
         -------
@@ -131,7 +122,7 @@ class BaseMethods(TableBase):
         from lance_spark.mutations.metadata_updates import repoint_base
 
         table = self._writable("repointBase")
-        options = CommitOptions.of(commit_message, transaction_properties)
+        options = CommitOptions.of(**keywords)
         return ChangeResult(repoint_base(table, base, path, options).version)
 
     def repairBranches(self) -> DataFrame:  # noqa: N802 - Spark's habit
@@ -203,9 +194,7 @@ class BaseMethods(TableBase):
         where: str | Column | None = None,
         *,
         fragment_ids: Collection[int] | None = None,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> DataFrame:
         """Move fragments to a base path, or to the table's root, by rewriting their rows there.
 
@@ -220,8 +209,6 @@ class BaseMethods(TableBase):
             Move only fragments with a row that meets this condition.
         fragment_ids : collection of int, optional
             Move only these fragments.
-        commit_message, transaction_properties, conflict_retries
-            As in `optimize`.
 
         Returns
         -------
@@ -246,7 +233,7 @@ class BaseMethods(TableBase):
         if where is not None and fragment_ids is not None:
             raise InvalidInputError("moveFragments: set where or fragment_ids, not both")
         table = with_target(self._writable("moveFragments"), base)
-        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        commit = CommitOptions.of(**keywords)
         chosen = None if fragment_ids is None else check_fragment_ids(table, fragment_ids)
         with Compaction(CompactionOptions(), commit) as compaction:
 
@@ -256,7 +243,7 @@ class BaseMethods(TableBase):
                     ids &= set(find_rows(self, job, dataset, where))
                 elif chosen is not None:
                     ids &= chosen
-                compaction.options = replace(compaction.options, moved_fragment_ids=ids)
+                compaction.options = CompactionOptions(moved_fragment_ids=ids)
                 runner = job.runner("move fragments")
                 manifest = compaction.commit(dataset._table, runner=runner)
                 return manifest, compaction.metrics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import pyarrow as pa
 
@@ -11,7 +11,7 @@ from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError
 from lance_spark.spark.job import Job
 from lance_spark.spark.table.base import ChangeResult, TableBase
-from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
+from lance_spark.table.commit.options import CommitOptions, RetryKeywords
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -55,9 +55,7 @@ class ColumnMethods(TableBase):
         *,
         nullable: bool = True,
         options: Mapping[str, Any] | None = None,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Add columns that are computed from existing columns.
 
@@ -75,12 +73,6 @@ class ColumnMethods(TableBase):
         options : mapping, optional
             Types and encodings, as options of a write: ``{"vector.arrow.fixed-size-list.size":
             128}``.
-        commit_message : str, optional
-        transaction_properties : mapping of str to str, optional
-            Stored in the transaction.
-        conflict_retries : int
-            Maximum number of times to replan the change on the newest version after another client
-            committed a conflicting change.
 
         Raises
         ------
@@ -98,7 +90,7 @@ class ColumnMethods(TableBase):
         from lance_spark.mutations.columns.fill import Computation
         from lance_spark.spark.table.jobs.add_columns import add_expressions
 
-        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        commit = CommitOptions.of(**keywords)
         metadata = self._column_metadata(options)
 
         with Computation() as computation:
@@ -118,9 +110,7 @@ class ColumnMethods(TableBase):
         *,
         missing: Literal["null", "error"] = "null",
         options: Mapping[str, Any] | None = None,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Add the columns of a DataFrame, joined by a key.
 
@@ -157,7 +147,7 @@ class ColumnMethods(TableBase):
         if missing not in ("null", "error"):
             raise InvalidInputError(f'missing must be "null" or "error", not {missing!r}')
         keys = [key] if isinstance(key, str) else list(key)
-        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        commit = CommitOptions.of(**keywords)
         metadata = self._column_metadata(options)
 
         required = missing == "error"
@@ -182,10 +172,7 @@ class ColumnMethods(TableBase):
         self,
         source: DataFrame,
         key: str | Sequence[str],
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Update columns by the values that a DataFrame has for the same key.
 
@@ -200,8 +187,6 @@ class ColumnMethods(TableBase):
             the columns.
         key : str or sequence of str
             As in `addColumnsFrom`.
-        commit_message, transaction_properties, conflict_retries
-            As in `addColumns`.
 
         Raises
         ------
@@ -218,7 +203,7 @@ class ColumnMethods(TableBase):
         from lance_spark.spark.table.jobs.add_columns import update_from
 
         keys = [key] if isinstance(key, str) else list(key)
-        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        commit = CommitOptions.of(**keywords)
         return self._change(
             "update columns",
             lambda job, dataset: update_from(
@@ -231,9 +216,7 @@ class ColumnMethods(TableBase):
     def dropColumns(  # noqa: N802 - Spark's habit
         self,
         *names: str,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Drop columns, or children of structs by dotted paths. Data files are not rewritten.
 
@@ -243,7 +226,7 @@ class ColumnMethods(TableBase):
         """
         from lance_spark.mutations.columns.drop import drop_columns
 
-        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        commit = CommitOptions.of(**keywords)
         table = self._writable("drop columns")
         return ChangeResult(
             drop_columns(table, self._spelled(Dataset(table), *names), commit).version
@@ -253,10 +236,7 @@ class ColumnMethods(TableBase):
         self,
         name: str,
         newName: str,  # noqa: N803 - Spark's habit
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Rename a column, or a child of a struct by its dotted path. Data files do not change.
 
@@ -264,7 +244,7 @@ class ColumnMethods(TableBase):
         ------
         InvalidInputError, CommitConflictError, UnsupportedFeatureError, StorageError
         """
-        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        commit = CommitOptions.of(**keywords)
         return self._alter({"path": name, "name": newName}, commit)
 
     def alterColumn(  # noqa: N802 - Spark's habit
@@ -273,9 +253,7 @@ class ColumnMethods(TableBase):
         *,
         nullable: bool | None = None,
         dataType: str | DataType | pa.DataType | None = None,  # noqa: N803 - Spark's habit
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Change the nullability or the type of a column. Executors cast its values to a new type.
 
@@ -290,8 +268,6 @@ class ColumnMethods(TableBase):
             vectors, large strings, float16 and others. A change to or from a type of Spark that
             Arrow lacks, such as ``char(4)`` or ``string collate UNICODE``, makes a version of its
             own. ``string`` keeps the collation of a column, as in SQL.
-        commit_message, transaction_properties, conflict_retries
-            As in `addColumns`.
 
         Raises
         ------
@@ -316,7 +292,7 @@ class ColumnMethods(TableBase):
                 record = changed_record(old, field)
                 if record and field.type == old.type:
                     del alteration["data_type"]
-        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        commit = CommitOptions.of(**keywords)
         if not record:
             return self._alter(alteration, commit)
         if len(alteration) > 1:
@@ -330,9 +306,7 @@ class ColumnMethods(TableBase):
     def reorderColumns(  # noqa: N802 - Spark's habit
         self,
         *names: str,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Move columns to the front, in the given order; other columns follow in their old order.
 
@@ -346,7 +320,7 @@ class ColumnMethods(TableBase):
         """
         from lance_spark.mutations.columns.alter import reorder_columns
 
-        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        commit = CommitOptions.of(**keywords)
         table = self._writable("reorder columns")
         return ChangeResult(
             reorder_columns(table, self._spelled(Dataset(table), *names), commit).version

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.commits import retry_on_conflict
@@ -21,7 +21,7 @@ from lance_spark.spark.options.names import canonical
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.table.base import ChangeResult, TableBase, option_text, option_texts
 from lance_spark.spark.table.dataframes import without_version
-from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
+from lance_spark.table.commit.options import CommitOptions, RetryKeywords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -143,10 +143,7 @@ class HistoryMethods(TableBase):
     def restoreToVersion(  # noqa: N802 - as DeltaTable has it
         self,
         version: int,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Commit the content of an older version of the branch as a new version.
 
@@ -155,12 +152,6 @@ class HistoryMethods(TableBase):
         Parameters
         ----------
         version : int
-        commit_message : str, optional
-        transaction_properties : mapping of str to str, optional
-            Stored in the transaction.
-        conflict_retries : int
-            Maximum number of times to start again after another client committed a conflicting
-            change.
 
         Raises
         ------
@@ -169,16 +160,13 @@ class HistoryMethods(TableBase):
         CommitConflictError, InvalidInputError, UnsupportedFeatureError, CorruptTableError,
         StorageError
         """
-        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        options = CommitOptions.of(**keywords)
         return self._restore({"version": version}, options)
 
     def restoreToTimestamp(  # noqa: N802 - as DeltaTable has it
         self,
         timestamp: str | datetime,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Commit the content that the branch had at a time; see `restoreToVersion`.
 
@@ -190,22 +178,19 @@ class HistoryMethods(TableBase):
             times.
         """
         text = option_text(timestamp)
-        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        options = CommitOptions.of(**keywords)
         return self._restore({"timestamp": text}, options)
 
     def restoreToTag(  # noqa: N802 - as its siblings
         self,
         tag: str,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Commit the content of the version that a tag names; see `restoreToVersion`.
 
         The version must be on this branch.
         """
-        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        options = CommitOptions.of(**keywords)
         return self._restore({"tag": tag}, options)
 
     def tags(self) -> DataFrame:

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from lance_spark.mutations.indexes.check import CheckTask, plan_check
 from lance_spark.mutations.indexes.create import (
@@ -27,7 +27,12 @@ from lance_spark.mutations.indexes.optimize import OptimizeRequest, extend
 from lance_spark.mutations.indexes.task import IndexTask, undo_of
 from lance_spark.spark.job import Job, parallelism
 from lance_spark.spark.table.base import ChangeResult, TableBase
-from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
+from lance_spark.table.commit.options import (
+    DEFAULT_CONFLICT_RETRIES,
+    CommitKeywords,
+    CommitOptions,
+    RetryKeywords,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -117,7 +122,11 @@ class IndexMethods(TableBase):
         >>> table.createIndex("user_id", "BTREE")  # doctest: +SKIP
         >>> table.toDF().where("user_id = 17").show()  # doctest: +SKIP
         """
-        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        commit = CommitOptions.of(
+            commit_message=commit_message,
+            transaction_properties=transaction_properties,
+            conflict_retries=conflict_retries,
+        )
         config = config_of(index_type, options)
 
         def plan(job: Job, dataset: Dataset) -> tuple[Manifest, ChangeResult]:
@@ -144,16 +153,11 @@ class IndexMethods(TableBase):
     def dropIndex(  # noqa: N802 - as its siblings
         self,
         name: str,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
+        **keywords: Unpack[CommitKeywords],
     ) -> ChangeResult:
         """Drop an index. `vacuum` removes its files; see `Dataset.drop_index`."""
         self._writable("drop index")
-        dataset = self.dataset().drop_index(
-            name, commit_message=commit_message, transaction_properties=transaction_properties
-        )
-        return ChangeResult(dataset.version)
+        return ChangeResult(self.dataset().drop_index(name, **keywords).version)
 
     def optimizeIndices(  # noqa: N802 - as its siblings
         self,
@@ -162,9 +166,7 @@ class IndexMethods(TableBase):
         num_indices_to_merge: int = 1,
         retrain: bool = False,
         num_segments: int | None = None,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Extend indexes to the fragments that they do not cover.
 
@@ -181,8 +183,6 @@ class IndexMethods(TableBase):
         num_segments : int, optional
             Most new segments of an index. By default, segments and new rows are merged as long as
             they have at most 64 million rows together; 16 million for ``INVERTED``.
-        commit_message, transaction_properties, conflict_retries
-            As for `createIndex`.
 
         Returns
         -------
@@ -196,7 +196,7 @@ class IndexMethods(TableBase):
             An index does not exist, or this release cannot create its type.
         CommitConflictError, CorruptTableError, CorruptFileError, StorageError
         """
-        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        commit = CommitOptions.of(**keywords)
 
         def plan(job: Job, dataset: Dataset) -> tuple[Manifest, ChangeResult]:
             table = dataset._table

@@ -14,18 +14,20 @@ After a conflict, a compaction rewrites only the fragments that another client c
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-from lance_spark.errors import InvalidInputError, InvalidOptionError, StorageError
-from lance_spark.mutations.compaction.plan import CompactionOptions
+from lance_spark.arguments import takes_keywords
+from lance_spark.errors import InvalidInputError, StorageError
+from lance_spark.keywords import of_group
+from lance_spark.mutations.compaction.options import CompactionKeywords, CompactionOptions
 from lance_spark.mutations.compaction.run import Compaction, check_excluded
 from lance_spark.mutations.compaction.task import CompactionMetrics
 from lance_spark.spark.table.base import TableBase
 from lance_spark.spark.table.jobs.find_rows import find_rows
-from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
+from lance_spark.table.commit.options import CommitOptions, RetryKeywords
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -39,28 +41,28 @@ if TYPE_CHECKING:
 VACUUM_COLUMNS = "bytes_removed long, old_versions long"
 CLEANUP_COLUMNS = "bytes_removed long, files_removed long"
 #: Options of the Java connector that have no effect here.
-_IGNORED = frozenset({"max_rows_per_group", "batch_size", "num_threads"})
-#: Options that only `moveFragments` sets.
-_INTERNAL = frozenset({"moved_fragment_ids"})
+_IGNORED = ("max_rows_per_group", "batch_size")
+
+
+class OptimizeKeywords(CompactionKeywords, RetryKeywords, total=False):
+    """Keywords of `LanceTable.optimize`."""
 
 
 class MaintenanceMethods(TableBase):
     """Methods of `LanceTable` for maintenance."""
 
+    @takes_keywords(unused=_IGNORED)
     def optimize(
         self,
         where: str | Column | None = None,
         sortBy: str | Column | Sequence[str | Column] | None = None,  # noqa: N803 - as its siblings
         zOrderBy: str | Column | Sequence[str | Column] | None = None,  # noqa: N803
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
-        **options: Any,
+        **keywords: Unpack[OptimizeKeywords],
     ) -> DataFrame:
         """Rewrite small fragments to large fragments, without their deleted rows.
 
-        Other clients can append and delete rows at the same time: their deletions are kept.
+        Other clients can append and delete rows at the same time: their deletions are kept. In the
+        second half of the `conflict_retries`, fragments that change during the commit are left out.
 
         Parameters
         ----------
@@ -76,20 +78,6 @@ class MaintenanceMethods(TableBase):
         zOrderBy : str, Column, or sequence of them, optional
             As `sortBy`, but rows that are similar in all of these columns, at most six, are stored
             together: for filters on any of them.
-        commit_message : str, optional
-        transaction_properties : mapping of str to str, optional
-            Stored in the transaction.
-        conflict_retries : int
-            Maximum number of times to replan after another client changed some of the fragments. In
-            the second half of these attempts, fragments that change during the commit are left out.
-        **options
-            Options of `CompactionOptions`: ``target_rows_per_fragment``,
-            ``target_bytes_per_fragment``, ``max_bytes_per_file``, ``materialize_deletions``,
-            ``materialize_deletions_threshold``, ``max_overlays_per_fragment``,
-            ``defer_index_remap``, ``max_source_fragments``, ``max_source_rows``,
-            ``max_source_bytes``, ``excluded_fragment_ids``. The Java
-            connector's ``max_rows_per_group``, ``batch_size`` and ``num_threads`` are accepted, and
-            have no effect.
 
         Returns
         -------
@@ -107,8 +95,8 @@ class MaintenanceMethods(TableBase):
             Other clients changed the same fragments in all attempts.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
-        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
-        chosen = compaction_options(options)
+        commit = CommitOptions.of(**of_group(RetryKeywords, keywords))
+        chosen = CompactionOptions(**of_group(CompactionKeywords, keywords))
         if chosen.excluded_fragment_ids:
             check_excluded(self._writable("optimize"), chosen)
         if sortBy is not None and zOrderBy is not None:
@@ -312,20 +300,3 @@ class MaintenanceMethods(TableBase):
         return frozenset(
             fragment.id for fragment in dataset.fragments if fragment.id not in matches
         )
-
-
-def compaction_options(options: Mapping[str, Any]) -> CompactionOptions:
-    """Return the options of a compaction from keyword arguments.
-
-    Raises
-    ------
-    InvalidOptionError
-        An option is not known, or its value is out of range.
-    """
-    known = {field.name for field in fields(CompactionOptions)} - _IGNORED - _INTERNAL
-    for name in options:
-        if name not in known | _IGNORED:
-            raise InvalidOptionError(
-                f"optimize has no option {name!r}; its options are {', '.join(sorted(known))}"
-            )
-    return CompactionOptions(**{name: value for name, value in options.items() if name in known})

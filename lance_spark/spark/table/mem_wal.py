@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.mem_wal.cleanup import DEFAULT_GRACE, clean_mem_wal
@@ -24,7 +24,7 @@ from lance_spark.mem_wal.setup.initialize import initialize_mem_wal
 from lance_spark.mem_wal.writing.flush import flush_logs
 from lance_spark.spark.job import Job
 from lance_spark.spark.table.base import ChangeResult, TableBase
-from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
+from lance_spark.table.commit.options import CommitKeywords, CommitOptions, RetryKeywords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +50,7 @@ class MemWalMethods(TableBase):
         *,
         maintained_indexes: Sequence[str] | None = None,
         writer_options: Mapping[str, Any] | None = None,
-        commit_message: str | None = None,
+        **keywords: Unpack[CommitKeywords],
     ) -> ChangeResult:
         """Give the table a MemWAL, for upserts with low latency.
 
@@ -68,8 +68,6 @@ class MemWalMethods(TableBase):
             Indexes that pylance builds for new rows, too; by default all.
         writer_options : mapping of str to value, optional
             Defaults of all writers, by the names of `Dataset.mem_wal_writer`.
-        commit_message : str, optional
-            Stored in the transaction.
 
         Returns
         -------
@@ -87,7 +85,7 @@ class MemWalMethods(TableBase):
         """
         table = initialize_mem_wal(
             self._writable("initialize the MemWAL"),
-            CommitOptions.of(commit_message, None),
+            CommitOptions.of(**keywords),
             maintained_indexes=maintained_indexes,
             bucket_column=bucketColumn,
             num_buckets=numBuckets,
@@ -120,10 +118,7 @@ class MemWalMethods(TableBase):
     def compactMemWal(  # noqa: N802 - as its siblings
         self,
         flush: bool = False,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Bring the rows of all SSTables into the table, in one commit.
 
@@ -132,10 +127,6 @@ class MemWalMethods(TableBase):
         flush : bool
             Whether to make SSTables of rows that only the logs have. This ends the writers of their
             shards.
-        commit_message, transaction_properties
-            Stored in the transaction.
-        conflict_retries : int
-            Maximum number of times to start again after another client changed the same rows.
 
         Returns
         -------
@@ -150,7 +141,7 @@ class MemWalMethods(TableBase):
         CommitConflictError, CorruptTableError, CorruptFileError, StorageError
         """
         table = self._writable("compact the MemWAL")
-        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        commit = CommitOptions.of(**keywords)
         if flush:
             flush_logs(table)
         with Job(self.spark, table, "compact the MemWAL") as job:
@@ -186,7 +177,9 @@ class MemWalMethods(TableBase):
         return self._data_frame([row], MEM_WAL_CLEANUP_COLUMNS)
 
     def disableMemWal(  # noqa: N802 - as its siblings
-        self, compact: bool = True, *, commit_message: str | None = None
+        self,
+        compact: bool = True,
+        **keywords: Unpack[CommitKeywords],
     ) -> ChangeResult:
         """Remove the MemWAL with all its files. Its writers end. Stop them before.
 
@@ -195,8 +188,6 @@ class MemWalMethods(TableBase):
         compact : bool
             Whether to bring the rows of the MemWAL into the table first. If False, a MemWAL with
             rows that are not in the table is refused.
-        commit_message : str, optional
-            Stored in the transactions.
 
         Returns
         -------
@@ -210,6 +201,6 @@ class MemWalMethods(TableBase):
         """
         table = self._writable("disable the MemWAL")
         if compact and Dataset(table).mem_wal_index_details() is not None:
-            self.compactMemWal(flush=True, commit_message=commit_message)
-        newest = disable_mem_wal(table, CommitOptions.of(commit_message, None), compact=False)
+            self.compactMemWal(flush=True, **keywords)
+        newest = disable_mem_wal(table, CommitOptions.of(**keywords), compact=False)
         return ChangeResult(newest.version)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from lance_spark.spark.table.base import ChangeResult, TableBase
-from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
+from lance_spark.table.commit.options import CommitOptions, RetryKeywords
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -21,10 +21,7 @@ class RowMethods(TableBase):
     def delete(
         self,
         condition: str | Column | None = None,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Delete the rows for which a condition is true, or all rows.
 
@@ -36,12 +33,6 @@ class RowMethods(TableBase):
         condition : str or Column, optional
             Expression in Spark's SQL, which can have subqueries, or a Column. If it names
             ``_rowaddr``, it is not evaluated again after another client moved rows.
-        commit_message : str, optional
-        transaction_properties : mapping of str to str, optional
-            Stored in the transaction.
-        conflict_retries : int
-            Maximum number of times to replan the change on the newest version after another client
-            committed a conflicting change.
 
         Returns
         -------
@@ -60,7 +51,7 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.jobs.find_rows import delete
 
-        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        options = CommitOptions.of(**keywords)
         return self._change(
             "delete",
             lambda job, dataset: delete(self, job, dataset, condition, options),
@@ -74,9 +65,7 @@ class RowMethods(TableBase):
         set: Mapping[str, str | Column] | None = None,  # noqa: A002 - as DeltaTable has it
         *,
         mode: UpdateMode = "auto",
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Update values of the rows for which a condition is true, or of all rows.
 
@@ -101,8 +90,6 @@ class RowMethods(TableBase):
             clients do not open the table then, unless they allow overlays, until a compaction has
             removed the overlays. ``auto``: the update finds the rows first, and then chooses
             ``rows`` or ``columns``, whichever writes less.
-        commit_message, transaction_properties, conflict_retries
-            As in `delete`.
 
         Returns
         -------
@@ -127,7 +114,7 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.jobs.update import update
 
-        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        options = CommitOptions.of(**keywords)
         # A value can select rows too, by CASE.
         selectors = [condition, *(set.values() if isinstance(set, Mapping) else ())]
         return self._change(
@@ -140,10 +127,7 @@ class RowMethods(TableBase):
     def updateColumns(  # noqa: N802 - Spark's habit
         self,
         columns: Mapping[str, str | Column],
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Replace all values of columns, in new data files of these columns.
 
@@ -154,8 +138,6 @@ class RowMethods(TableBase):
         ----------
         columns : mapping of str to str or Column
             As `set` in `update`.
-        commit_message, transaction_properties, conflict_retries
-            As in `delete`.
 
         Returns
         -------
@@ -170,19 +152,14 @@ class RowMethods(TableBase):
             None,
             columns,
             mode="columns",
-            commit_message=commit_message,
-            transaction_properties=transaction_properties,
-            conflict_retries=conflict_retries,
+            **keywords,
         )
 
     def replaceWhere(  # noqa: N802 - Spark's habit
         self,
         source: DataFrame,
         condition: str | Column,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Replace the rows for which a condition is true by the rows of a DataFrame, in one commit.
 
@@ -194,8 +171,6 @@ class RowMethods(TableBase):
             may read its first 10,000 rows before.
         condition : str or Column
             Condition on columns of the table, as in `delete`.
-        commit_message, transaction_properties, conflict_retries
-            As in `delete`.
 
         Returns
         -------
@@ -217,7 +192,7 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.jobs.partial_overwrite import replace_where
 
-        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        options = CommitOptions.of(**keywords)
         return self._change(
             "replace where",
             lambda job, dataset: replace_where(self, job, dataset, source, condition, options),
@@ -228,10 +203,7 @@ class RowMethods(TableBase):
         self,
         source: DataFrame,
         condition: str | Column,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> MergeBuilder:
         """Return a builder of a merge, which changes rows by the rows of a DataFrame.
 
@@ -249,8 +221,6 @@ class RowMethods(TableBase):
         condition : str or Column
             Selects the pairs of rows that match, as in ``target.id = source.id``. A pair for which
             it is null does not match.
-        commit_message, transaction_properties, conflict_retries
-            As in `delete`.
 
         Returns
         -------
@@ -258,16 +228,13 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.merge.builder import MergeBuilder
 
-        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        options = CommitOptions.of(**keywords)
         return MergeBuilder(self, source, condition, options)
 
     def upsert(
         self,
         source: DataFrame,
-        *,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        **keywords: Unpack[RetryKeywords],
     ) -> ChangeResult:
         """Update the rows whose primary key is in a DataFrame, and insert its other rows.
 
@@ -276,8 +243,6 @@ class RowMethods(TableBase):
         source : DataFrame
             Columns are matched by name. In columns that it does not have, updated rows keep their
             values, and inserted rows are null.
-        commit_message, transaction_properties, conflict_retries
-            As in `delete`.
 
         Returns
         -------
@@ -299,5 +264,5 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.merge.builder import upsert
 
-        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        options = CommitOptions.of(**keywords)
         return upsert(self, source, options)

@@ -89,8 +89,9 @@ def begin_new_table(options: WriteOptions, schema: pa.Schema, new_table: NewTabl
 def write_arguments(options: WriteOptions) -> dict[str, Any]:
     """Return the arguments of `begin_write` that options set."""
     from lance_spark.file.blobs.writer import blob_options
-    from lance_spark.table.commit.write_job import TableSettings, WriteLimits
+    from lance_spark.table.commit.write_job import TableSettings
     from lance_spark.table.commit.write_plan import BaseTargets
+    from lance_spark.table.fragments.limits import WriteLimits
 
     bases = options.target_bases
     return {

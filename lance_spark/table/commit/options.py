@@ -10,9 +10,11 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import Annotated, Self, TypedDict, TypeVar, Unpack
 
 from lance_spark.errors import CommitConflictError, InvalidInputError
+from lance_spark.keywords import Keyword
+from lance_spark.progress import ProgressKeywords
 from lance_spark.table.commit.idempotency import WriteToken
 from lance_spark.table.commit.transaction import with_message
 
@@ -24,6 +26,45 @@ _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 3.0
 _State = TypeVar("_State")
 _Result = TypeVar("_Result")
+
+
+class CommitKeywords(TypedDict, total=False):
+    """Keywords of calls that commit."""
+
+    commit_message: Annotated[str | None, Keyword("Stored in the transaction.")]
+    transaction_properties: Annotated[
+        Mapping[str, str] | None, Keyword("Stored in the transaction.")
+    ]
+    max_retries: Annotated[
+        int,
+        Keyword(
+            "Maximum number of times to retry a commit after other clients committed first.",
+            DEFAULT_MAX_RETRIES,
+            minimum=0,
+        ),
+    ]
+
+
+class RetryKeywords(CommitKeywords, total=False):
+    """Keywords of calls that plan a change, and plan it again after a conflict."""
+
+    conflict_retries: Annotated[
+        int,
+        Keyword(
+            "Maximum number of times to replan the change on the newest version after another "
+            "client committed a conflicting change.",
+            DEFAULT_CONFLICT_RETRIES,
+            minimum=0,
+        ),
+    ]
+    retry_timeout: Annotated[
+        datetime.timedelta | None,
+        Keyword("Time after which the change is not replanned; no limit by default."),
+    ]
+
+
+class RetryProgressKeywords(RetryKeywords, ProgressKeywords, total=False):
+    """Keywords of calls that plan a change, and report their progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +92,7 @@ class CommitOptions:
     write_token: WriteToken | None = None
 
     @classmethod
-    def of(
-        cls,
-        message: str | None,
-        properties: Mapping[str, str] | None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
-        *,
-        max_retries: int = DEFAULT_MAX_RETRIES,
-        retry_timeout: datetime.timedelta | None = None,
-    ) -> Self:
+    def of(cls, **keywords: Unpack[RetryProgressKeywords]) -> Self:
         """Return the options that a public method was called with.
 
         Raises
@@ -67,9 +100,15 @@ class CommitOptions:
         InvalidInputError
             A key or a value of the properties is not a string, or the time is not a timedelta.
         """
-        check_timeout("retry_timeout", retry_timeout)
-        properties = with_message(properties, message)
-        return cls(properties, max_retries, conflict_retries, retry_timeout)
+        timeout = keywords.get("retry_timeout")
+        check_timeout("retry_timeout", timeout)
+        message = keywords.get("commit_message")
+        return cls(
+            with_message(keywords.get("transaction_properties"), message),
+            keywords.get("max_retries", DEFAULT_MAX_RETRIES),
+            keywords.get("conflict_retries", DEFAULT_CONFLICT_RETRIES),
+            timeout,
+        )
 
 
 def check_timeout(name: str, timeout: object) -> None:

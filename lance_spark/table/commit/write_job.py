@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
@@ -41,10 +41,9 @@ from lance_spark.table.commit.idempotency import WriteToken
 from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES, CommitOptions
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.limits import WriteLimits
 from lance_spark.table.fragments.write_progress import FragmentWriteProgress
 from lance_spark.table.fragments.writer import (
-    DEFAULT_MAX_BYTES_PER_FILE,
-    DEFAULT_MAX_ROWS_PER_FILE,
     TAG_BYTES,
     FragmentWriter,
     common_dictionaries,
@@ -59,22 +58,6 @@ from lance_spark.table.operations.data.overwrite import Overwrite
 from lance_spark.table.paths import BasePath, TablePaths
 
 Mode = Literal["create", "append", "overwrite"]
-
-
-@dataclass(frozen=True, slots=True)
-class WriteLimits:
-    """Limits of a data file, which is closed at exactly these rows, or at least these bytes."""
-
-    max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
-    max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
-
-    @classmethod
-    def of(cls, max_rows_per_file: int | None, max_bytes_per_file: int | None) -> Self:
-        """Return the limits; None means the default."""
-        return cls(
-            DEFAULT_MAX_ROWS_PER_FILE if max_rows_per_file is None else max_rows_per_file,
-            DEFAULT_MAX_BYTES_PER_FILE if max_bytes_per_file is None else max_bytes_per_file,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,16 +29,10 @@ from lance_spark.storage.uri import parse_uri
 from lance_spark.table.align import filled_by
 from lance_spark.table.bases import BaseLike, Target, folders, new_bases, same_bases, targets
 from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES
-from lance_spark.table.commit.write_job import (
-    STRATEGIES,
-    KeptBase,
-    Mode,
-    TableSettings,
-    WriteJob,
-    WriteLimits,
-)
+from lance_spark.table.commit.write_job import STRATEGIES, KeptBase, Mode, TableSettings, WriteJob
 from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.fragment import check_unique
+from lance_spark.table.fragments.limits import WriteLimits
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.mem_wal.guard import check_no_shards

@@ -23,12 +23,10 @@ from lance_spark.storage.uri import join
 from lance_spark.table.align import align
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.limits import DEFAULT_MAX_BYTES_PER_FILE, DEFAULT_MAX_ROWS_PER_FILE
 from lance_spark.table.fragments.write_progress import FragmentWriteProgress
 from lance_spark.table.paths import DATA, TablePaths, sidecar_path
 
-#: The limits of files that pylance and the Java connector use.
-DEFAULT_MAX_ROWS_PER_FILE = 1024 * 1024
-DEFAULT_MAX_BYTES_PER_FILE = 90 * 1024**3
 #: The number of bytes at the end of a file's UUID that identify the job of the file.
 TAG_BYTES = 6
 

@@ -16,7 +16,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import StorageError
 from lance_spark.mutations.compaction import remap
-from lance_spark.mutations.compaction.plan import CompactionOptions
+from lance_spark.mutations.compaction.options import CompactionOptions
 from lance_spark.mutations.compaction.remap import GraphTask, RemapTask
 from lance_spark.mutations.compaction.run import compact
 from lance_spark.mutations.runner import Runner

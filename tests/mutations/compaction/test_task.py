@@ -17,7 +17,8 @@ from pyroaring import BitMap, BitMap64
 from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, InvalidOptionError, UnsupportedFeatureError
-from lance_spark.mutations.compaction.plan import CompactionOptions, plan_groups
+from lance_spark.mutations.compaction.options import CompactionOptions
+from lance_spark.mutations.compaction.plan import plan_groups
 from lance_spark.mutations.compaction.task import (
     CompactionMetrics,
     CompactionTask,

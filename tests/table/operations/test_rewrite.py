@@ -15,7 +15,7 @@ from pyroaring import BitMap
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, CorruptTableError, InvalidInputError
-from lance_spark.mutations.compaction.plan import CompactionOptions
+from lance_spark.mutations.compaction.options import CompactionOptions
 from lance_spark.mutations.compaction.task import commit_compaction, plan_compaction
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.commit.commit import commit

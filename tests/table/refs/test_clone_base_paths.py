@@ -17,8 +17,8 @@ from lance_spark.errors import (
 )
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.write_job import WriteLimits
 from lance_spark.table.commit.write_plan import BaseTargets, begin_write
+from lance_spark.table.fragments.limits import WriteLimits
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.codec import encode
 from lance_spark.table.open import open_table

@@ -13,7 +13,6 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 from lance_spark.errors import InvalidInputError, LanceError, UnsupportedError
-from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.catalog.procedures import methods
 from lance_spark.spark.catalog.procedures.driving import driving_session
@@ -228,8 +227,6 @@ def _snake_names(function: Any) -> dict[str, str]:
 def _comments(procedure: str) -> dict[str, str]:
     """Return the comments of parameters, from the docstrings and from `COMMENTS`."""
     owners = [getattr(ResultTable, _method_name(procedure), None), _function(procedure)]
-    if procedure == "optimize":
-        owners.append(CompactionOptions)
     comments: dict[str, str] = {}
     for owner in filter(None, owners):
         documented = _documented(owner.__doc__ or "")

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.compaction.plan import CompactionOptions
+from lance_spark.mutations.compaction.options import CompactionOptions
 from lance_spark.mutations.compaction.reorder import (
     Reorder,
     Reordered,
@@ -260,7 +260,7 @@ def sort_rows(
     read = dataframes.resolve_columns(handle, dataset, named, *columns)
     placement = placement_of(table)
     written = []
-    for group in plan_reorder(table, excluded | frozenset(options.excluded_fragment_ids)):
+    for group in plan_reorder(table, excluded | options.excluded_fragment_ids):
         num_rows = sum(fragment.num_rows for fragment in group)
         partitions = max(round(num_rows / options.target_rows(group)), 1)
         ids = [fragment.id for fragment in group]

@@ -1,0 +1,179 @@
+"""Groups of keyword arguments that several public functions have: each is declared once.
+
+A group is a `typing.TypedDict`. The annotation of each key has a `Keyword`: its text for the
+docstrings, its default and its bounds. A function takes a group by one parameter:
+
+    class CommitKeywords(TypedDict, total=False):
+        commit_message: Annotated[str | None, Keyword("Stored in the transaction.")]
+
+    def delete(self, filters: str | None = None, **commit: Unpack[CommitKeywords]) -> Self:
+
+Type checkers and editors know the names and types from the group. `lance_spark.arguments` checks
+the arguments of public functions, and gives them the signature of `expanded` and the docstring of
+`documented`, in which the keywords stand one by one: for `help` and the reference pages. A group
+that inherits from another group has its keywords, too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from numbers import Integral
+from typing import Any, TypeVar, cast, get_args, get_type_hints
+
+from lance_spark.errors import InvalidOptionError
+
+_Group = TypeVar("_Group")
+_UNPACKED = re.compile(r"Unpack\[([\w.]+)\]")
+_SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
+_MODULE = re.compile(r"\b(?:\w+\.)+(?=\w)")
+#: Width of a line of a docstring, without the indent of a method.
+_WIDTH = 92
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword:
+    """The declaration of a keyword argument.
+
+    Attributes
+    ----------
+    text : str
+        What it does, for docstrings, pages and procedures.
+    default : object
+    minimum : int, optional
+        The least value.
+    """
+
+    text: str
+    default: Any = None
+    minimum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A keyword of a group: its name, its type as an annotation writes it, its declaration."""
+
+    name: str
+    type: str
+    keyword: Keyword
+
+    def check(self, value: object) -> None:
+        """Check that a value is not below the minimum.
+
+        Raises
+        ------
+        InvalidOptionError
+            The message names the keyword.
+        """
+        minimum = self.keyword.minimum
+        if minimum is None or value is None:
+            return
+        if not isinstance(value, Integral) or value < minimum:
+            raise InvalidOptionError(f"{self.name} must be at least {minimum}, not {value!r}")
+
+    def parameter(self) -> inspect.Parameter:
+        """Return the parameter of a signature."""
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(
+            self.name, kind, default=self.keyword.default, annotation=self.type
+        )
+
+    def documented(self) -> str:
+        """Return the lines of a docstring's section of parameters."""
+        name = self.type.removesuffix(" | None")
+        optional = ", optional" if name != self.type else ""
+        text = textwrap.indent(textwrap.fill(self.keyword.text, _WIDTH), "    ")
+        return f"{self.name} : {name}{optional}\n{text}"
+
+
+@cache
+def declared_by(group: type) -> Mapping[str, Declared]:
+    """Return the keywords of a group by their names, in the order of the declaration."""
+    found = {}
+    for name, hint in get_type_hints(group, include_extras=True).items():
+        dtype, keyword = get_args(hint)
+        found[name] = Declared(name, _MODULE.sub("", inspect.formatannotation(dtype)), keyword)
+    return found
+
+
+def group_of(function: Callable[..., Any]) -> type | None:
+    """Return the group that a function takes by its last parameter.
+
+    The annotation must be a string, as ``from __future__ import annotations`` makes it, and the
+    name of the group be known in the module of the function.
+    """
+    *_, last = inspect.signature(function).parameters.values() or [None]
+    if last is None or last.kind is not inspect.Parameter.VAR_KEYWORD:
+        return None
+    name = _UNPACKED.fullmatch(str(last.annotation))
+    if name is None:
+        return None
+    group: type = inspect.unwrap(function).__globals__[name[1]]
+    return group
+
+
+def expanded(function: Callable[..., Any], group: type) -> inspect.Signature:
+    """Return the signature of a function with the keywords of its group one by one."""
+    signature = inspect.signature(function)
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    keywords = [declared.parameter() for declared in declared_by(group).values()]
+    return signature.replace(parameters=[*own, *keywords])
+
+
+def documented(docstring: str | None, group: type) -> str | None:
+    """Return the docstring of a function with the keywords of its group.
+
+    A docstring without sections refers to another function, and stays as it is.
+    """
+    if not docstring or not _SECTION.search(inspect.cleandoc(docstring)):
+        return docstring
+    return _with_parameters(
+        inspect.cleandoc(docstring),
+        [declared.documented() for declared in declared_by(group).values()],
+    )
+
+
+def checked(group: type[_Group], given: Any) -> _Group:
+    """Return the keywords of a group, with defaults for those that are not given.
+
+    Raises
+    ------
+    InvalidOptionError
+        A keyword is unknown, or below its minimum.
+    """
+    declared = declared_by(cast(type, group))
+    for name, value in given.items():
+        if name not in declared:
+            raise InvalidOptionError(
+                f"option {name!r} is unknown; the options are {', '.join(sorted(declared))}"
+            )
+        declared[name].check(value)
+    values = {name: item.keyword.default for name, item in declared.items()}
+    return cast(_Group, {**values, **given})
+
+
+def of_group(group: type[_Group], keywords: Mapping[str, object]) -> _Group:
+    """Return the keywords that belong to a group."""
+    declared = declared_by(cast(type, group))
+    return cast(_Group, {name: value for name, value in keywords.items() if name in declared})
+
+
+def _with_parameters(text: str, parameters: list[str]) -> str:
+    """Return a docstring with more parameters in its section of parameters."""
+    sections = list(_SECTION.finditer(text))
+    titles = [section[1] for section in sections]
+    if "Parameters" in titles:
+        following = sections[titles.index("Parameters") + 1 :][:1]
+        position = following[0].start() if following else len(text)
+        added = "\n".join(parameters)
+        separator = "\n"
+    else:
+        position = sections[0].start()
+        added = "\n".join(["Parameters", "----------", *parameters])
+        separator = "\n\n"
+    head, tail = text[:position].rstrip("\n"), text[position:]
+    return f"{head}{separator}{added}" + (f"\n\n{tail}" if tail else "\n")
