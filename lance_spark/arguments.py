@@ -27,7 +27,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.keywords import declared_by, documented, expanded, group_of
+from lance_spark.keywords import declared_by, docstring_of, group_of, signature_of
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -120,7 +120,7 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
         The decorated function was called with an argument of a wrong type.
     """
     group = group_of(function)
-    signature = inspect.signature(function) if group is None else expanded(function, group)
+    signature = signature_of(function)
     checks = {
         name: check
         for name, parameter in signature.parameters.items()
@@ -156,7 +156,7 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     if group is not None:
         call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__doc__ = documented(function.__doc__, group)
+        call.__doc__ = docstring_of(function, group)
     return call
 
 

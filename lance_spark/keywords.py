@@ -6,12 +6,13 @@ docstrings, its default and its bounds. A function takes a group by one paramete
     class CommitKeywords(TypedDict, total=False):
         commit_message: Annotated[str | None, Keyword("Stored in the transaction.")]
 
-    def delete(self, filters: str | None = None, **commit: Unpack[CommitKeywords]) -> Self:
+    def delete(self, filters: str | None = None, **keywords: Unpack[CommitKeywords]) -> Self:
 
 Type checkers and editors know the names and types from the group. `lance_spark.arguments` checks
-the arguments of public functions, and gives them the signature of `expanded` and the docstring of
-`documented`, in which the keywords stand one by one: for `help` and the reference pages. A group
-that inherits from another group has its keywords, too.
+the arguments of public functions, and gives them the signature of `signature_of` and the docstring
+of `docstring_of`, in which the keywords stand one by one: for `help` and the reference pages. The
+procedures of SQL have the parameters of the same signatures. A group that inherits from another
+group has its keywords, too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from lance_spark.errors import InvalidOptionError
 
 _Group = TypeVar("_Group")
 _UNPACKED = re.compile(r"Unpack\[([\w.]+)\]")
+#: The title of a section of a docstring.
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
+#: The module before the name of a type.
 _MODULE = re.compile(r"\b(?:\w+\.)+(?=\w)")
 #: Width of a line of a docstring, without the indent of a method.
 _WIDTH = 92
@@ -82,7 +85,7 @@ class Declared:
             self.name, kind, default=self.keyword.default, annotation=self.type
         )
 
-    def documented(self) -> str:
+    def lines(self) -> str:
         """Return the lines of a docstring's section of parameters."""
         name = self.type.removesuffix(" | None")
         optional = ", optional" if name != self.type else ""
@@ -93,11 +96,12 @@ class Declared:
 @cache
 def declared_by(group: type) -> Mapping[str, Declared]:
     """Return the keywords of a group by their names, in the order of the declaration."""
-    found = {}
+    declared = {}
     for name, hint in get_type_hints(group, include_extras=True).items():
         dtype, keyword = get_args(hint)
-        found[name] = Declared(name, _MODULE.sub("", inspect.formatannotation(dtype)), keyword)
-    return found
+        text = _MODULE.sub("", inspect.formatannotation(dtype))
+        declared[name] = Declared(name, text, keyword)
+    return declared
 
 
 def group_of(function: Callable[..., Any]) -> type | None:
@@ -116,25 +120,39 @@ def group_of(function: Callable[..., Any]) -> type | None:
     return group
 
 
-def expanded(function: Callable[..., Any], group: type) -> inspect.Signature:
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of a function with the keywords of its group one by one."""
     signature = inspect.signature(function)
-    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    group = group_of(function)
+    if group is None:
+        return signature
+    *own, _ = signature.parameters.values()
     keywords = [declared.parameter() for declared in declared_by(group).values()]
     return signature.replace(parameters=[*own, *keywords])
 
 
-def documented(docstring: str | None, group: type) -> str | None:
+def docstring_of(function: Callable[..., Any], group: type) -> str | None:
     """Return the docstring of a function with the keywords of its group.
 
     A docstring without sections refers to another function, and stays as it is.
     """
-    if not docstring or not _SECTION.search(inspect.cleandoc(docstring)):
-        return docstring
-    return _with_parameters(
-        inspect.cleandoc(docstring),
-        [declared.documented() for declared in declared_by(group).values()],
-    )
+    text = inspect.cleandoc(function.__doc__ or "")
+    sections = list(_SECTION.finditer(text))
+    if not sections:
+        return function.__doc__
+    added = [declared.lines() for declared in declared_by(group).values()]
+    titles = [section[1] for section in sections]
+    if "Parameters" in titles:
+        following = sections[titles.index("Parameters") + 1 :]
+        position = following[0].start() if following else len(text)
+        separator = "\n"
+    else:
+        added = ["Parameters", "----------", *added]
+        position = sections[0].start()
+        separator = "\n\n"
+    head, tail = text[:position].rstrip("\n"), text[position:]
+    joined = "\n".join(added)
+    return f"{head}{separator}{joined}\n" + (f"\n{tail}" if tail else "")
 
 
 def checked(group: type[_Group], given: Any) -> _Group:
@@ -160,20 +178,3 @@ def of_group(group: type[_Group], keywords: Mapping[str, object]) -> _Group:
     """Return the keywords that belong to a group."""
     declared = declared_by(cast(type, group))
     return cast(_Group, {name: value for name, value in keywords.items() if name in declared})
-
-
-def _with_parameters(text: str, parameters: list[str]) -> str:
-    """Return a docstring with more parameters in its section of parameters."""
-    sections = list(_SECTION.finditer(text))
-    titles = [section[1] for section in sections]
-    if "Parameters" in titles:
-        following = sections[titles.index("Parameters") + 1 :][:1]
-        position = following[0].start() if following else len(text)
-        added = "\n".join(parameters)
-        separator = "\n"
-    else:
-        position = sections[0].start()
-        added = "\n".join(["Parameters", "----------", *parameters])
-        separator = "\n\n"
-    head, tail = text[:position].rstrip("\n"), text[position:]
-    return f"{head}{separator}{added}" + (f"\n\n{tail}" if tail else "\n")

@@ -14,7 +14,7 @@ import pytest
 
 from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.dataset.write import write_dataset
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import AssignedColumns
 from lance_spark.mutations.columns.assignments import parse_assignments

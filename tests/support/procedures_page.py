@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lance_spark.spark.catalog.procedures.call import list_procedures
-from lance_spark.spark.catalog.procedures.table import COMMENTS, PROCEDURES
+from lance_spark.spark.catalog.procedures.table import PROCEDURES
+from lance_spark.table.commit.options import RetryKeywords
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "procedures.md"
 _INTRODUCTION = """# Procedures
@@ -26,17 +27,16 @@ jobs.
 |---|---|
 """
 #: Parameters that the introduction describes, so that they have no rows of their own.
-_SHARED = (
-    *("table", "commit_message", "transaction_properties", "conflict_retries", "branch"),
-    "table_options",
-)
+_SHARED = ("table", *RetryKeywords.__annotations__, "branch", "table_options")
 
 
 def text() -> str:
     """Return the text of the page."""
-    parts = [_INTRODUCTION, *(f"| `{name}` | {COMMENTS[name]} |\n" for name in _SHARED)]
+    procedures = list_procedures({})["procedures"]
+    comments = {row["name"]: row["comment"] for row in procedures[0]["parameters"]}
+    parts = [_INTRODUCTION, *(f"| `{name}` | {comments[name]} |\n" for name in _SHARED)]
     parts.append("\nThis page is written by `make procedures`.\n")
-    for described in list_procedures({})["procedures"]:
+    for described in procedures:
         parts.append(f"\n## {described['name']}\n\n{_markdown(described['comment'])}")
         procedure = PROCEDURES[described["name"]]
         if procedure.has_jobs:

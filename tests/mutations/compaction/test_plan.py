@@ -259,7 +259,7 @@ def test_fragments_of_so_many_bytes() -> None:
     assert options.target_rows([sized(0, 10, 500), sized(1, 30, 1_500)]) == 20
     # Without a recorded size, the number of rows decides.
     assert groups((10, 0), (10, 0)) == [[0, 1]]
-    assert options.target_rows([sized(0, 10, 0)]) == options.target_rows_per_fragment
+    assert options.target_rows([sized(0, 10, 0)]) == options.values["target_rows_per_fragment"]
     with pytest.raises(InvalidOptionError, match="target_bytes_per_fragment"):
         CompactionOptions(target_bytes_per_fragment=0)
 

@@ -274,7 +274,7 @@ def test_conflicts_can_be_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(CompactionTask, "run", slow)
     with pytest.raises(CommitConflictError):
-        open_dataset(uri).compact_files()
+        open_dataset(uri).compact_files(conflict_retries=0)
     dataset, _ = open_dataset(uri).compact_files(conflict_retries=3)
     assert sorted(dataset.to_table()["a"].to_pylist()) == list(range(2, 40))
 

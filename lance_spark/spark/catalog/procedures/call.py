@@ -12,7 +12,9 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 
+from lance_spark.arguments import keywords_of
 from lance_spark.errors import InvalidInputError, LanceError, UnsupportedError
+from lance_spark.keywords import declared_by, signature_of
 from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.catalog.procedures import methods
 from lance_spark.spark.catalog.procedures.driving import driving_session
@@ -25,6 +27,7 @@ from lance_spark.spark.catalog.procedures.table import (
 from lance_spark.spark.catalog.times import from_microseconds, to_microseconds
 from lance_spark.spark.jvm.classes import SESSION_CATALOG, java_error
 from lance_spark.spark.table import ChangeResult, LanceTable
+from lance_spark.table.commit.options import RetryKeywords
 
 _PART = r"(?:`(?:[^`]|``)+`|[^`.]+)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
@@ -32,6 +35,26 @@ _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
 _TIMESTAMP = re.compile(r"\btimestamp\b(?=,|$)")
 #: The class and the message of an error in a stack trace of Java.
 _CAUSE = re.compile(r"^(?:Caused by)?: [\w.$]+: (.+)", re.MULTILINE)
+#: Types in SQL, by annotations of the functions of procedures.
+_SQL_TYPES = {
+    "bool": "boolean",
+    "int": "long",
+    "float": "double",
+    "str": "string",
+    "int | str": "string",
+    "str | Column": "string",
+    "str | DataType | pa.DataType": "string",
+    "str | datetime": "timestamp_ltz",
+    "timedelta": "interval day to second",
+    "Literal['null', 'error']": "string",
+    "UpdateMode": "string",
+    "Collection[int]": "array<long>",
+    "Sequence[str]": "array<string>",
+    "str | Column | Sequence[str | Column]": "array<string>",
+    "Mapping[str, str]": "map<string, string>",
+    "Mapping[str, Any]": "map<string, string>",
+    "Mapping[str, str | Column]": "map<string, string>",
+}
 #: The name of a method or a parameter in a comment.
 _CAMEL_CASE = re.compile(r"`[a-z]+(?:[A-Z][a-z]*)+`")
 #: A parameter in a numpydoc docstring, and its text.
@@ -77,7 +100,7 @@ def list_procedures(arguments: Mapping[str, Any]) -> dict[str, Any]:
                         "default": f"'{ALL_ROWS}'" if parameter == procedure.condition else "NULL",
                         "comment": _comments(name).get(parameter),
                     }
-                    for parameter, (text, required) in procedure.parameters.items()
+                    for parameter, (text, required) in _parameters(name).items()
                 ],
             }
             for name, procedure in PROCEDURES.items()
@@ -97,12 +120,13 @@ def call_procedure(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     name = arguments["procedure"]
     procedure = PROCEDURES[name]
+    parameters = _parameters(name)
     values = {
-        parameter: _python_value(value, procedure.parameters[parameter][0])
+        parameter: _python_value(value, parameters[parameter][0])
         for parameter, value in arguments["values"].items()
         if value is not None
     }
-    for parameter, (_, required) in procedure.parameters.items():
+    for parameter, (_, required) in parameters.items():
         if (required or parameter == procedure.condition) and parameter not in values:
             raise InvalidInputError(f"procedure {name}: parameter {parameter} must not be null")
     if procedure.condition is not None and values[procedure.condition] == ALL_ROWS:
@@ -185,7 +209,7 @@ def _opened(
 
 def _run(name: str, procedure: Procedure, table: ResultTable, values: Mapping[str, Any]) -> Result:
     function = _function(name)
-    arguments = {_parameters(name).get(key, key): value for key, value in values.items()}
+    arguments = {_snake_names(function).get(key, key): value for key, value in values.items()}
     result = function(table, *arguments.pop("names", ()), **arguments)
     if isinstance(result, Result):
         return result
@@ -212,14 +236,39 @@ def _method_name(name: str) -> str:
     return first + "".join(word.capitalize() for word in words)
 
 
-def _parameters(name: str) -> dict[str, str]:
-    """Return the parameters of the function of a procedure by their names in snake case."""
-    return _snake_names(_function(name))
+@cache
+def _parameters(name: str) -> Mapping[str, tuple[str, bool]]:
+    """Return the type of each parameter of a procedure, and whether a call must have it.
+
+    Those that it must have come first.
+    """
+    procedure = PROCEDURES[name]
+    found = {"table": ("string", True)}
+    # The first parameter is the table; without an open table, the catalog and the name.
+    own = list(signature_of(_function(name)).parameters.values())
+    for parameter in own[1 if procedure.opens else 2 :]:
+        snake = _snake_case(parameter.name)
+        is_required = snake in procedure.required or (
+            parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+        )
+        found[snake] = _sql_type(parameter), is_required
+    # They choose how other clients work; all are numbers.
+    found |= dict.fromkeys(keywords_of(_function(name)).unused, ("long", False))
+    if procedure.opens:
+        found |= {"branch": ("string", False), "table_options": ("map<string, string>", False)}
+    return dict(sorted(found.items(), key=lambda item: not item[1][1]))
+
+
+def _sql_type(parameter: inspect.Parameter) -> str:
+    """Return the type in SQL of a parameter of a function."""
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return f"array<{_SQL_TYPES[parameter.annotation]}>"
+    return _SQL_TYPES[parameter.annotation.removesuffix(" | None")]
 
 
 @cache
 def _snake_names(function: Any) -> dict[str, str]:
-    names = inspect.signature(function).parameters
+    names = signature_of(function).parameters
     return {_snake_case(text): text for text in names}
 
 
@@ -227,7 +276,8 @@ def _snake_names(function: Any) -> dict[str, str]:
 def _comments(procedure: str) -> dict[str, str]:
     """Return the comments of parameters, from the docstrings and from `COMMENTS`."""
     owners = [getattr(ResultTable, _method_name(procedure), None), _function(procedure)]
-    comments: dict[str, str] = {}
+    comments = {name: item.keyword.text for name, item in declared_by(RetryKeywords).items()}
+    comments |= dict.fromkeys(keywords_of(_function(procedure)).unused, "No effect.")
     for owner in filter(None, owners):
         documented = _documented(owner.__doc__ or "")
         names = _snake_names(owner).items()

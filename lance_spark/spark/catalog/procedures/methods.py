@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -21,6 +21,7 @@ from lance_spark.namespace import TableEntry
 from lance_spark.scan.fragment.row_meta import FRAGMENT_ID, ROW_ADDRESS
 from lance_spark.spark.catalog.names import Catalog
 from lance_spark.spark.quoting import quoted
+from lance_spark.table.commit.options import CommitKeywords, RetryKeywords
 from lance_spark.table.paths import BasePath
 
 if TYPE_CHECKING:
@@ -38,15 +39,22 @@ def validate(table: LanceTable) -> tuple[int]:
     return (table.dataset().version,)
 
 
-def create_tag(table: LanceTable, name: str, or_replace: bool = False, **options: Any) -> None:
+def create_tag(
+    table: LanceTable,
+    name: str,
+    version: int | None = None,
+    tag: str | None = None,
+    if_not_exists: bool = False,
+    or_replace: bool = False,
+) -> None:
     """Create a tag: a name for a version, which vacuum then does not remove."""
-    if or_replace and options.get("if_not_exists"):
+    if or_replace and if_not_exists:
         raise InvalidInputError("or_replace and if_not_exists exclude each other: set one of them")
-    tags = table.dataset().tags
-    if or_replace and name in tags.list():
-        update_tag(table, name, options.get("version"), options.get("tag"))
-    else:
-        _create(tags, table.createTag, name, **options)
+    exists = name in table.dataset().tags.list()
+    if exists and or_replace:
+        update_tag(table, name, version, tag)
+    elif not (exists and if_not_exists):
+        table.createTag(name, _reference(version, tag))
 
 
 def update_tag(
@@ -61,9 +69,16 @@ def delete_tag(table: LanceTable, name: str, if_exists: bool = False) -> None:
     _delete(table.dataset().tags, table.deleteTag, name, if_exists)
 
 
-def create_branch(table: LanceTable, name: str, **options: Any) -> None:
+def create_branch(
+    table: LanceTable,
+    name: str,
+    version: int | None = None,
+    tag: str | None = None,
+    if_not_exists: bool = False,
+) -> None:
     """Create a branch from a version."""
-    _create(table.dataset().branches, table.createBranch, name, **options)
+    if not (if_not_exists and name in table.dataset().branches.list()):
+        table.createBranch(name, _reference(version, tag))
 
 
 def delete_branch(table: LanceTable, name: str, if_exists: bool = False) -> None:
@@ -87,38 +102,56 @@ def mem_wal_shards(table: LanceTable) -> DataFrame:
     return table.shards()
 
 
-def add_columns_from(table: LanceTable, source: str, **options: Any) -> ChangeResult:
+def add_columns_from(
+    table: LanceTable,
+    source: str,
+    key: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    missing: Literal["null", "error"] = "null",
+    options: Mapping[str, str] | None = None,
+    **keywords: Unpack[RetryKeywords],
+) -> ChangeResult:
     """Add the columns of a table or view, joined by a key."""
-    names = {name: options.pop(name, None) for name in ("key", "columns")}
-    return table.addColumnsFrom(*_keyed_frame(table, source, **names), **options)
+    frame, names = _keyed_frame(table, source, key, columns)
+    return table.addColumnsFrom(frame, names, missing=missing, options=options, **keywords)
 
 
-def update_columns_from(table: LanceTable, source: str, **options: Any) -> ChangeResult:
+def update_columns_from(
+    table: LanceTable,
+    source: str,
+    key: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    **keywords: Unpack[RetryKeywords],
+) -> ChangeResult:
     """Update columns by the values that a table or view has for the same key."""
-    names = {name: options.pop(name, None) for name in ("key", "columns")}
-    return table.updateColumnsFrom(*_keyed_frame(table, source, **names), **options)
+    return table.updateColumnsFrom(*_keyed_frame(table, source, key, columns), **keywords)
 
 
-def replace_where(table: LanceTable, source: str, condition: str, **options: Any) -> ChangeResult:
+def replace_where(
+    table: LanceTable, source: str, condition: str, **keywords: Unpack[RetryKeywords]
+) -> ChangeResult:
     """Replace the rows that meet a condition by the rows of a table or view."""
-    return table.replaceWhere(_frame(table, source), condition, **options)
+    return table.replaceWhere(_frame(table, source), condition, **keywords)
 
 
-def upsert(table: LanceTable, source: str, **options: Any) -> ChangeResult:
+def upsert(table: LanceTable, source: str, **keywords: Unpack[RetryKeywords]) -> ChangeResult:
     """Update the rows whose primary key a table or view has, and insert its other rows."""
-    return table.upsert(_frame(table, source), **options)
+    return table.upsert(_frame(table, source), **keywords)
 
 
 def add_bases(
-    table: LanceTable, bases: Mapping[str, str], is_dataset_root: bool = False, **options: Any
+    table: LanceTable,
+    bases: Mapping[str, str],
+    is_dataset_root: bool = False,
+    **keywords: Unpack[CommitKeywords],
 ) -> ChangeResult:
     """Add base paths, by their names: other folders that may hold files of the table."""
     paths = [BasePath(0, path, is_dataset_root, name) for name, path in bases.items()]
-    return table.addBases(paths, **options)
+    return table.addBases(paths, **keywords)
 
 
 def set_unenforced_primary_key(
-    table: LanceTable, columns: Sequence[str], **options: Any
+    table: LanceTable, columns: Sequence[str], **keywords: Unpack[CommitKeywords]
 ) -> tuple[str, str]:
     """Declare the columns of the primary key. No write checks that keys are unique."""
     dataset = table.dataset()
@@ -149,7 +182,7 @@ def set_unenforced_primary_key(
             name: {PRIMARY_KEY: "true", f"{PRIMARY_KEY}:position": str(position)}
             for position, name in enumerate(columns, 1)
         },
-        **options,
+        **keywords,
     )
     return "OK", ",".join(columns)
 
@@ -165,12 +198,12 @@ def check_index(table: LanceTable, name: str) -> Any:
 
 
 def drop_index(
-    table: LanceTable, name: str, if_exists: bool = False, **options: Any
+    table: LanceTable, name: str, if_exists: bool = False, **keywords: Unpack[CommitKeywords]
 ) -> tuple[str, str]:
     """Drop an index. Vacuum removes its files."""
     if if_exists and not _has_index(table, name):
         return name, "not found"
-    table.dropIndex(name, **options)
+    table.dropIndex(name, **keywords)
     return name, "dropped"
 
 
@@ -181,7 +214,7 @@ def create_index(
     columns: Sequence[str],
     options: Mapping[str, str] | None = None,
     if_not_exists: bool = False,
-    **commit: Any,
+    **keywords: Unpack[RetryKeywords],
 ) -> tuple[int, str]:
     """Create an index of a column, in place of an index of the same name."""
     if if_not_exists and _has_index(table, name):
@@ -191,25 +224,31 @@ def create_index(
             f"table {table.path}: an index has one column, not {len(columns)}: {list(columns)}"
         )
     values = _index_options(table, options)
-    table.createIndex(columns[0], method, name, **values, **commit)
+    table.createIndex(columns[0], method, name, **values, **keywords)
     return _coverage(table, name)
 
 
 def optimize_index(
-    table: LanceTable, name: str, options: Mapping[str, str] | None = None, **commit: Any
+    table: LanceTable,
+    name: str,
+    options: Mapping[str, str] | None = None,
+    **keywords: Unpack[RetryKeywords],
 ) -> tuple[int, str]:
     """Extend an index to the rows that it does not cover, and merge its newest segments."""
     values = _index_options(table, options, _OF_OPTIMIZE)
-    table.optimizeIndices([name], **values, **commit)
+    table.optimizeIndices([name], **values, **keywords)
     return _coverage(table, name)
 
 
 def refresh_index(
-    table: LanceTable, name: str, options: Mapping[str, str] | None = None, **commit: Any
+    table: LanceTable,
+    name: str,
+    options: Mapping[str, str] | None = None,
+    **keywords: Unpack[RetryKeywords],
 ) -> tuple[int, str]:
     """Extend an index to the rows that it does not cover, by new segments."""
     values = _index_options(table, options, {"num_segments"})
-    table.optimizeIndices([name], num_indices_to_merge=0, **values, **commit)
+    table.optimizeIndices([name], num_indices_to_merge=0, **values, **keywords)
     return _coverage(table, name)
 
 
@@ -217,11 +256,11 @@ def optimize_indices(
     table: LanceTable,
     index_names: Sequence[str] | None = None,
     options: Mapping[str, str] | None = None,
-    **commit: Any,
+    **keywords: Unpack[RetryKeywords],
 ) -> ChangeResult:
     """Extend indexes to the rows that they do not cover, and merge their newest segments."""
     values = _index_options(table, options, _OF_OPTIMIZE)
-    return table.optimizeIndices(index_names, **values, **commit)
+    return table.optimizeIndices(index_names, **values, **keywords)
 
 
 def register_table(catalog: Catalog, table: Mapping[str, Any], location: str) -> Any:
@@ -242,19 +281,6 @@ def _reference(version: int | None, tag: str | None) -> int | str | None:
     if version is not None and tag is not None:
         raise InvalidInputError(f"version => {version} and tag => {tag!r}: set one of them")
     return tag if version is None else version
-
-
-def _create(
-    references: Any,
-    create: Callable[[str, int | str | None], Any],
-    name: str,
-    version: int | None = None,
-    tag: str | None = None,
-    if_not_exists: bool = False,
-) -> None:
-    """Create a tag or a branch."""
-    if not (if_not_exists and name in references.list()):
-        create(name, _reference(version, tag))
 
 
 def _delete(references: Any, delete: Callable[[str], None], name: str, if_exists: bool) -> None:
