@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 import griffe
+
 from lance_spark.keywords import declared_by, docstring_of, group_of
 
 

@@ -1,7 +1,8 @@
 """Groups of keyword arguments that several public functions have: each is declared once.
 
-A group is a `typing.TypedDict`. The annotation of each key has a `Keyword`: its text for the
-docstrings, its default and its bounds. A function takes a group by one parameter:
+A group is a `typing.TypedDict` in a module with ``from __future__ import annotations``. The
+annotation of each key has a `Keyword`: its text for the docstrings, its default and its bounds. A
+function takes a group by one parameter:
 
     class CommitKeywords(TypedDict, total=False):
         commit_message: Annotated[str | None, Keyword("Stored in the transaction.")]
@@ -17,14 +18,16 @@ group has its keywords, too.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from numbers import Integral
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from typing import Any, ForwardRef, TypeVar, cast
 
 from lance_spark.errors import InvalidOptionError
 
@@ -32,8 +35,6 @@ _Group = TypeVar("_Group")
 _UNPACKED = re.compile(r"Unpack\[([\w.]+)\]")
 #: The title of a section of a docstring.
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
-#: The module before the name of a type.
-_MODULE = re.compile(r"\b(?:\w+\.)+(?=\w)")
 #: Width of a line of a docstring, without the indent of a method.
 _WIDTH = 92
 
@@ -96,12 +97,22 @@ class Declared:
 @cache
 def declared_by(group: type) -> Mapping[str, Declared]:
     """Return the keywords of a group by their names, in the order of the declaration."""
-    declared = {}
-    for name, hint in get_type_hints(group, include_extras=True).items():
-        dtype, keyword = get_args(hint)
-        text = _MODULE.sub("", inspect.formatannotation(dtype))
-        declared[name] = Declared(name, text, keyword)
-    return declared
+    return {name: _declared(name, hint) for name, hint in group.__annotations__.items()}
+
+
+def _declared(name: str, hint: ForwardRef) -> Declared:
+    """Return a keyword from its annotation ``Annotated[type, Keyword(...)]``.
+
+    Only the declaration is evaluated: the type may be known to type checkers alone.
+    """
+    annotation = ast.parse(hint.__forward_arg__, mode="eval").body
+    assert isinstance(annotation, ast.Subscript)
+    assert isinstance(annotation.slice, ast.Tuple)
+    dtype, declaration = annotation.slice.elts
+    module = str(hint.__forward_module__)
+    code = compile(ast.Expression(declaration), module, "eval")
+    keyword = eval(code, vars(sys.modules[module]))  # noqa: S307 - source of this package
+    return Declared(name, ast.unparse(dtype), keyword)
 
 
 def group_of(function: Callable[..., Any]) -> type | None:

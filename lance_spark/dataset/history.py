@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.arguments import check_least, checks_arguments, takes_keywords
-from lance_spark.dataset.changes.write_keywords import REFUSED
+from lance_spark.dataset.changes.write_options import REFUSED
 from lance_spark.errors import naming
 from lance_spark.namespace import table_entry
 from lance_spark.progress import ProgressCallback, reports_progress

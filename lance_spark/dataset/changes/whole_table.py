@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from lance_spark.arguments import checks_arguments, takes_keywords
-from lance_spark.dataset.changes.write_keywords import REFUSED, UNUSED
+from lance_spark.dataset.changes.write_options import REFUSED, UNUSED, InsertKeywords
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.errors import (
     CorruptTableError,
@@ -16,8 +16,11 @@ from lance_spark.errors import (
     UnsupportedError,
     naming,
 )
-from lance_spark.progress import ProgressCallback, reports_progress
+from lance_spark.progress import reports_progress
 from lance_spark.storage.store import ObjectStore
+
+if TYPE_CHECKING:
+    from lance_spark.table.commit.write_job import Mode
 
 
 class WholeTableMethods(HistoryMethods):
@@ -29,9 +32,8 @@ class WholeTableMethods(HistoryMethods):
         self,
         data: Any,
         *,
-        mode: Literal["create", "append", "overwrite"] = "append",
-        progress_callback: ProgressCallback | None = None,
-        **options: Any,
+        mode: Mode = "append",
+        **keywords: Unpack[InsertKeywords],
     ) -> Self:
         """Write rows to this table in one commit; see `write_dataset`.
 
@@ -41,10 +43,6 @@ class WholeTableMethods(HistoryMethods):
             The rows, as `write_dataset` takes them.
         mode : str
             ``append`` or ``overwrite``; ``create`` is an error, because the table exists.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
-        **options
-            Other arguments of `write_dataset`.
 
         Returns
         -------
@@ -62,8 +60,8 @@ class WholeTableMethods(HistoryMethods):
         """
         from lance_spark.dataset.changes.writing import write_rows
 
-        options = {"storage_options": self._storage_options, **options}
-        return self._committed(write_rows(data, self.uri, mode, **options))
+        keywords.setdefault("storage_options", self._storage_options)
+        return self._committed(write_rows(data, self.uri, mode, **keywords))
 
     def truncate_table(self) -> Self:
         """Delete all rows in one commit. Columns, indexes and old versions stay.

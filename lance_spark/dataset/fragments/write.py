@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 import pyarrow as pa
 
-from lance_spark.arguments import instances, takes_keywords
-from lance_spark.dataset.changes.write_keywords import REFUSED, UNUSED
+from lance_spark.arguments import checks_arguments, instances, takes_keywords
+from lance_spark.dataset.changes.write_options import (
+    REFUSED,
+    UNUSED,
+    FileKeywords,
+    FragmentKeywords,
+)
 from lance_spark.dataset.changes.writing import plan_write
 from lance_spark.errors import InvalidInputError
+from lance_spark.keywords import checked, of_group
 from lance_spark.storage.options.base_paths import with_base_params
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.fragments.write_progress import FragmentWriteProgress, check_observer
+from lance_spark.table.fragments.write_progress import check_observer
 
 if TYPE_CHECKING:
     from lance_spark.dataset.scanning.methods import ScannerMethods
     from lance_spark.table.commit.transaction import Transaction
+    from lance_spark.table.commit.write_job import Mode
 
 #: Rows that can be written.
 Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch]
@@ -31,7 +38,8 @@ def write_fragments(
     schema: pa.Schema | None = None,
     *,
     return_transaction: Literal[False] = False,
-    **options: Any,
+    mode: Mode = "append",
+    **keywords: Unpack[FragmentKeywords],
 ) -> list[Fragment]: ...
 
 
@@ -42,23 +50,21 @@ def write_fragments(
     schema: pa.Schema | None = None,
     *,
     return_transaction: Literal[True],
-    **options: Any,
+    mode: Mode = "append",
+    **keywords: Unpack[FragmentKeywords],
 ) -> Transaction: ...
 
 
 @takes_keywords(unused=UNUSED, refused=REFUSED)
+@checks_arguments
 def write_fragments(
     data: Rows,
     dataset_uri: str | os.PathLike[str] | ScannerMethods,
     schema: pa.Schema | None = None,
     *,
     return_transaction: bool = False,
-    mode: Literal["create", "append", "overwrite"] = "append",
-    base_store_params: Mapping[str, Mapping[str, Any]] | None = None,
-    progress: FragmentWriteProgress | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    transaction_properties: Mapping[str, str] | None = None,
-    **options: Any,
+    mode: Mode = "append",
+    **keywords: Unpack[FragmentKeywords],
 ) -> list[Fragment] | Transaction:
     """Write rows to the files of new fragments. No version refers to them before a commit.
 
@@ -76,17 +82,6 @@ def write_fragments(
         `Dataset.commit_batch`.
     mode : str
         ``append`` (to the columns of the table), ``create`` or ``overwrite``.
-    base_store_params : mapping of str to mapping, optional
-        As in `write_dataset`.
-    progress : FragmentWriteProgress, optional
-        The writer calls it for each fragment that it begins and completes.
-    storage_options : mapping, optional
-        Settings of the store; by default those of the `Dataset`.
-    transaction_properties : mapping of str to str, optional
-        Stored in the transaction.
-    options
-        The other arguments of `write_dataset` for the files: ``max_rows_per_file``,
-        ``max_bytes_per_file``, ``data_storage_version``, ``target_bases`` and others.
 
     Returns
     -------
@@ -106,25 +101,21 @@ def write_fragments(
     """
     from lance_spark.table.commit.transaction import Transaction, with_message
 
+    given = checked(FragmentKeywords, keywords)
     if not isinstance(dataset_uri, str | os.PathLike):
         if not hasattr(dataset_uri, "_storage_options"):
             raise InvalidInputError(
                 f"dataset_uri must be a path or a Dataset, not {type(dataset_uri).__name__}"
             )
-        if storage_options is None:
-            storage_options = dataset_uri._storage_options
+        if given["storage_options"] is None:
+            given["storage_options"] = dataset_uri._storage_options
         dataset_uri = dataset_uri.uri
-    check_observer(progress)
-    properties = with_message(transaction_properties, None)
-    job, batches = plan_write(
-        data,
-        dataset_uri,
-        mode,
-        schema=schema,
-        storage_options=with_base_params(storage_options, base_store_params),
-        **options,
-    )
-    fragments = job.writer(observer=progress).write_all(batches)
+    check_observer(given["progress"])
+    properties = with_message(given["transaction_properties"], None)
+    storage_options = with_base_params(given["storage_options"], given["base_store_params"])
+    files = of_group(FileKeywords, keywords)
+    job, batches = plan_write(data, dataset_uri, mode, schema, storage_options, **files)
+    fragments = job.writer(observer=given["progress"]).write_all(batches)
     if not return_transaction:
         return fragments
     operation = job.operation(fragments)

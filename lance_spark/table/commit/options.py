@@ -5,11 +5,11 @@ Also the attempts after the first one: the waits between them, and changes that 
 
 from __future__ import annotations
 
-import datetime
 import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Annotated, Self, TypedDict, TypeVar, Unpack
 
 from lance_spark.errors import CommitConflictError, InvalidInputError
@@ -28,13 +28,18 @@ _State = TypeVar("_State")
 _Result = TypeVar("_Result")
 
 
-class CommitKeywords(TypedDict, total=False):
-    """Keywords of calls that commit."""
+class MessageKeywords(TypedDict, total=False):
+    """What a commit says about itself."""
 
     commit_message: Annotated[str | None, Keyword("Stored in the transaction.")]
     transaction_properties: Annotated[
         Mapping[str, str] | None, Keyword("Stored in the transaction.")
     ]
+
+
+class CommitKeywords(MessageKeywords, total=False):
+    """Keywords of calls that commit."""
+
     max_retries: Annotated[
         int,
         Keyword(
@@ -58,7 +63,7 @@ class RetryKeywords(CommitKeywords, total=False):
         ),
     ]
     retry_timeout: Annotated[
-        datetime.timedelta | None,
+        timedelta | None,
         Keyword("Time after which the change is not replanned; no limit by default."),
     ]
 
@@ -88,7 +93,7 @@ class CommitOptions:
     properties: Mapping[str, str] = field(default_factory=dict)
     max_retries: int = DEFAULT_MAX_RETRIES
     conflict_retries: int = DEFAULT_CONFLICT_RETRIES
-    retry_timeout: datetime.timedelta | None = None
+    retry_timeout: timedelta | None = None
     write_token: WriteToken | None = None
 
     @classmethod
@@ -113,7 +118,7 @@ class CommitOptions:
 
 def check_timeout(name: str, timeout: object) -> None:
     """Raise InvalidInputError for an argument that is neither a timedelta nor None."""
-    if not isinstance(timeout, datetime.timedelta | None):
+    if not isinstance(timeout, timedelta | None):
         raise InvalidInputError(f"{name} must be a timedelta, not {type(timeout).__name__}")
 
 
