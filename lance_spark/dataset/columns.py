@@ -13,6 +13,7 @@ from lance_spark.progress import reports_progress
 from lance_spark.table.commit.options import (
     CommitKeywords,
     CommitOptions,
+    MessageRetryKeywords,
     RetryKeywords,
     RetryProgressKeywords,
 )
@@ -279,7 +280,8 @@ class ColumnMethods(HistoryMethods):
     def add_bases(
         self,
         new_bases: Iterable[BaseLike],
-        **keywords: Unpack[CommitKeywords],
+        transaction_properties: Mapping[str, str] | None = None,
+        **keywords: Unpack[MessageRetryKeywords],
     ) -> Self:
         """Add base paths: folders outside the table's root for files of the table.
 
@@ -289,6 +291,8 @@ class ColumnMethods(HistoryMethods):
             pylance's `DatasetBasePath` is accepted as well. A base path without an id, or with the
             id 0, gets a new id. An empty iterable commits a version with the same base paths, as in
             pylance.
+        transaction_properties : mapping of str to str, optional
+            Stored in the transaction.
 
         Returns
         -------
@@ -305,7 +309,7 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.metadata_updates import add_bases
 
-        options = CommitOptions.of(**keywords)
+        options = CommitOptions.of(transaction_properties=transaction_properties, **keywords)
         return self._committed(add_bases(self._table, new_bases, options))
 
     def repoint_base(

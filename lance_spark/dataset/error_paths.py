@@ -53,7 +53,7 @@ def names_table_at(function: Callable[_P, _R]) -> Callable[_P, _R]:
     checked = checks_arguments(function)
     signature_of = signature(function)
 
-    @wraps(function)
+    @wraps(checked)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         uri = signature_of.bind(*args, **kwargs).arguments.get("uri")
         if uri is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 from lance_spark.arguments import Refusals
 from lance_spark.keywords import Keyword
 from lance_spark.progress import ProgressKeywords
-from lance_spark.table.commit.options import MessageKeywords
+from lance_spark.table.commit.options import MessageKeywords, PropertyKeywords
 
 if TYPE_CHECKING:
     from lance_spark.storage.commit.lock import CommitLock
@@ -121,7 +121,7 @@ class ObserverKeywords(TypedDict, total=False):
 
 
 class InsertKeywords(
-    FileKeywords, MessageKeywords, ObserverKeywords, ProgressKeywords, total=False
+    FileKeywords, MessageKeywords, PropertyKeywords, ObserverKeywords, ProgressKeywords, total=False
 ):
     """Keywords of calls that write rows in one commit."""
 
@@ -163,7 +163,7 @@ class WriteKeywords(InsertKeywords, PlaceKeywords, total=False):
     """Keywords of `write_dataset`."""
 
 
-class FragmentKeywords(FileKeywords, ObserverKeywords, total=False):
+class FragmentKeywords(FileKeywords, PropertyKeywords, ObserverKeywords, total=False):
     """Keywords of `write_fragments`."""
 
     base_store_params: Annotated[
@@ -172,7 +172,4 @@ class FragmentKeywords(FileKeywords, ObserverKeywords, total=False):
     storage_options: Annotated[
         Mapping[str, Any] | None,
         Keyword("Settings of the store; by default those of the `Dataset`."),
-    ]
-    transaction_properties: Annotated[
-        Mapping[str, str] | None, Keyword("Stored in the transaction.")
     ]

@@ -28,17 +28,22 @@ _State = TypeVar("_State")
 _Result = TypeVar("_Result")
 
 
-class MessageKeywords(TypedDict, total=False):
-    """What a commit says about itself."""
+class PropertyKeywords(TypedDict, total=False):
+    """What a program stores in the transaction of a commit."""
 
-    commit_message: Annotated[str | None, Keyword("Stored in the transaction.")]
     transaction_properties: Annotated[
         Mapping[str, str] | None, Keyword("Stored in the transaction.")
     ]
 
 
-class CommitKeywords(MessageKeywords, total=False):
-    """Keywords of calls that commit."""
+class MessageKeywords(TypedDict, total=False):
+    """What a person says in a commit."""
+
+    commit_message: Annotated[str | None, Keyword("Stored in the transaction.")]
+
+
+class MessageRetryKeywords(MessageKeywords, total=False):
+    """A message, and how often the commit is tried."""
 
     max_retries: Annotated[
         int,
@@ -48,6 +53,10 @@ class CommitKeywords(MessageKeywords, total=False):
             minimum=0,
         ),
     ]
+
+
+class CommitKeywords(MessageRetryKeywords, PropertyKeywords, total=False):
+    """Keywords of calls that commit."""
 
 
 class RetryKeywords(CommitKeywords, total=False):
