@@ -6,7 +6,7 @@ import datetime
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from lance_spark.arguments import check_least, checks_arguments, takes_keywords
 from lance_spark.dataset.changes.write_options import REFUSED
@@ -17,8 +17,8 @@ from lance_spark.storage.commit.lock import CommitLock, with_lock
 from lance_spark.storage.options.base_paths import with_base_params
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.bases import TargetBases
-from lance_spark.table.commit.options import check_timeout
-from lance_spark.table.commit.transaction import Transaction, with_message
+from lance_spark.table.commit.options import CommitKeywords, CommitOptions, check_timeout
+from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.manifest import history, versions
 from lance_spark.table.manifest.history import VersionInfo
 from lance_spark.table.open import OpenTable, open_table
@@ -213,14 +213,12 @@ class HistoryMethods:
         storage_options: Mapping[str, Any] | None = None,
         *,
         detached: bool = False,
-        max_retries: int = 20,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
         enable_stable_row_ids: bool = False,
         namespace_client: object | None = None,
         table_id: Sequence[str] | None = None,
         base_store_params: Mapping[str, Mapping[str, Any]] | None = None,
         commit_timeout: datetime.timedelta | None = datetime.timedelta(seconds=1800),
+        **keywords: Unpack[CommitKeywords],
     ) -> Self:
         """Commit an operation that the caller planned, and open the new version.
 
@@ -242,11 +240,6 @@ class HistoryMethods:
             Settings of the store; by default the settings of the `Dataset`, if a dataset is given.
         detached : bool
             Whether to commit a detached version, with a random number. `checkout_version` opens it.
-        max_retries : int
-            Maximum number of times to retry the commit after other clients committed first.
-        commit_message : str, optional
-        transaction_properties : mapping of str to str, optional
-            Stored in the transaction.
         enable_stable_row_ids : bool
             Whether a table that is created has stable row ids.
         namespace_client, table_id, base_store_params
@@ -271,6 +264,7 @@ class HistoryMethods:
         from lance_spark.table.commit.user_operation import commit_user_operation
 
         check_timeout("commit_timeout", commit_timeout)
+        commit = CommitOptions.of(**keywords)
         options = dict(storage_options or {})
         if isinstance(base_uri, HistoryMethods):
             options = base_uri._options(storage_options)
@@ -285,8 +279,8 @@ class HistoryMethods:
                 operation,
                 read_version,
                 detached=detached,
-                max_retries=max_retries,
-                properties=with_message(transaction_properties, commit_message),
+                max_retries=commit.max_retries,
+                properties=commit.properties,
                 enable_stable_row_ids=enable_stable_row_ids,
                 timeout=commit_timeout,
             )

@@ -1,0 +1,79 @@
+"""Groups of keyword arguments: what callers see of them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from typing import Annotated, TypedDict, Unpack
+
+import pytest
+
+from lance_spark.arguments import checks_arguments, takes_keywords
+from lance_spark.errors import InvalidInputError, InvalidOptionError
+from lance_spark.keywords import Keyword, checked, of_group
+from lance_spark.table.commit.options import RetryProgressKeywords
+
+ROOT = Path(__file__).parent.parent
+
+
+class Speed(TypedDict, total=False):
+    speed: Annotated[int, Keyword("How fast.", 7, minimum=1)]
+
+
+class Ride(Speed, total=False):
+    label: Annotated[str | None, Keyword("A name.")]
+
+
+@takes_keywords(unused=["colour"])
+@checks_arguments
+def ride(wheels: int, **keywords: Unpack[Ride]) -> Ride:
+    """Ride.
+
+    Parameters
+    ----------
+    wheels : int
+        How many.
+
+    Returns
+    -------
+    Ride
+    """
+    return checked(Ride, keywords)
+
+
+def test_signatures_and_docstrings_have_each_keyword() -> None:
+    text = "(wheels: 'int', *, speed: 'int' = 7, label: 'str | None' = None) -> 'Ride'"
+    assert str(inspect.signature(ride)) == text
+    documented = "wheels : int\n    How many.\nspeed : int\n    How fast.\nlabel : str, optional"
+    assert f"{documented}\n    A name.\n\nReturns\n" in (ride.__doc__ or "")
+
+
+def test_keywords_are_checked() -> None:
+    assert ride(2, colour="red") == {"speed": 7, "label": None}  # type: ignore[call-arg]
+    assert ride(2, speed=1, label="a") == {"speed": 1, "label": "a"}
+    with pytest.raises(InvalidOptionError, match="speed must be at least 1, not 0"):
+        ride(2, speed=0)
+    with pytest.raises(InvalidInputError, match="label must be a string"):
+        ride(2, label=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sped'"):
+        ride(2, sped=3)  # type: ignore[call-arg]
+    with pytest.raises(InvalidOptionError, match="'sped' is unknown; the options are label, speed"):
+        checked(Ride, {"sped": 3})
+    assert of_group(Speed, {"speed": 2, "label": "b"}) == {"speed": 2}
+
+
+def test_keywords_of_commits_are_declared_once() -> None:
+    # Parameters that pylance takes by their place, and calls with options of types of indexes.
+    exceptions = {"add_bases", "create_scalar_index", "create_index", "createIndex"}
+    shared = set(RetryProgressKeywords.__annotations__) - {"progress_callback"}
+    found = {
+        function.name
+        for folder in ("dataset", "spark/table")
+        for path in (ROOT / "lance_spark" / folder).rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef) and not function.name.startswith("_")
+        for argument in (*function.args.args, *function.args.kwonlyargs)
+        if argument.arg in shared
+    }
+    assert found - exceptions == {"conflict_retries", "commit_batch"}
