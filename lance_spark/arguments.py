@@ -141,9 +141,7 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         for name, value in (*zip(positional, args, strict=False), *kwargs.items()):
             if group is not None and name not in accepted:
-                raise TypeError(
-                    f"{function.__name__}() got an unexpected keyword argument {name!r}"
-                )
+                raise TypeError(_unexpected(function.__name__, name, accepted))
             if value is not None and name in checks:
                 is_valid, expected = checks[name]
                 if not is_valid(value):
@@ -291,6 +289,14 @@ def _check_of(parameter: inspect.Parameter) -> tuple[_Check, str] | None:
         return _CHECKS[name]
     head, bracket, _ = name.partition("[")
     return _CHECKS.get(head) if bracket and name.endswith("]") and " | " not in head else None
+
+
+def _unexpected(function: str, name: str, accepted: Collection[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, accepted, 1)
+    hint = f". Did you mean {near[0]!r}?" if near else ""
+    return f"{function}() got an unexpected keyword argument {name!r}{hint}"
 
 
 def _describe(value: object) -> str:

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 #: Rows that can be written.
 Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch]
 
+#: Parameters of pylance that find the table.
+_REFUSED = dict.fromkeys(
+    ("namespace_client", "table_id"),
+    ((), "open the table by the namespace, and give the Dataset as dataset_uri"),
+)
+
 
 @overload
 def write_fragments(
@@ -55,7 +61,7 @@ def write_fragments(
 ) -> Transaction: ...
 
 
-@takes_keywords(unused=UNUSED, refused=REFUSED)
+@takes_keywords(unused=UNUSED, refused={**REFUSED, **_REFUSED})
 @checks_arguments
 def write_fragments(
     data: Rows,

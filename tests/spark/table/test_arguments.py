@@ -55,7 +55,6 @@ CALLS: list[tuple[Callable[[Any, Any], object], str]] = [
     (lambda t, s: t.renameColumn("x", "y"), "'x'"),
     (lambda t, s: t.renameColumn("id", "word"), "'word'"),
     (lambda t, s: t.alterColumn("x", nullable=True), "'x'"),
-    (lambda t, s: t.optimize(no_such=1), "'no_such'"),
     (lambda t, s: t.optimize(target_rows_per_fragment=0), "target_rows_per_fragment"),
     (lambda t, s: t.optimize(conflict_retries=-1), "conflict_retries"),
     (lambda t, s: t.vacuum(-1), "retention"),

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from lance_spark.dataset.dataset import open_dataset
-from lance_spark.errors import CommitConflictError, InvalidInputError, InvalidOptionError
+from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.mutations.compaction import run as compaction
 from lance_spark.spark.table import LanceTable
 from lance_spark.spark.table.jobs.sort import bounds_of, interleaved, ranks_of
@@ -153,7 +153,7 @@ def test_concurrent_deletes_are_kept(
 def test_failures_leave_no_files(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = LanceTable.forPath(spark, str(path))
     version, existing = lance.dataset(path).version, files(path)
-    with pytest.raises(InvalidOptionError, match="no option 'target_rows'"):
+    with pytest.raises(TypeError, match="Did you mean 'target_rows_per_fragment'"):
         table.optimize(target_rows=5)
     with pytest.raises(InvalidInputError, match="nothing"):
         table.optimize("nothing > 5")
