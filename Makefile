@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-spark test-stores test-servers test-long soak fuzz test-pyspark test-loaders lint format proto bench bench-tpch bench-start bench-changes bench-stores compatibility conflicts procedures pylance-names surface docs clean java dist sbom
+.PHONY: demo test test-fast test-spark test-stores test-servers test-long soak fuzz test-pyspark test-loaders lint format proto bench bench-tpch bench-start bench-changes bench-stores compatibility conflicts procedures pylance-names surface docs clean java java-check dist sbom
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -197,6 +197,10 @@ $(VENV)/.bench: $(VENV)/.test
 $(VENV)/.fuzz: $(VENV)/.test
 	$(BIN)/python -m pip install -q -e '.[fuzz]'
 	@touch $@
+
+# Compiles the Java classes by a JDK, with its warnings, against the jars of each release of Spark.
+java-check: $(VENV)/.test
+	$(BIN)/python -m tests.support.java_check $(or $(PYSPARKS),4.0 4.1 4.2 4.3)
 
 java:
 	@java=java; [ -z "$$JAVA_HOME" ] || java="$$JAVA_HOME/bin/java"; \

@@ -181,7 +181,7 @@ def class_jar(
     py4j.protocol.Py4JJavaError
         They cannot be compiled.
     """
-    sources = _sources(str(jvm.org.apache.spark.SparkBuildInfo.spark_version()), files)
+    sources = sources_of(str(jvm.org.apache.spark.SparkBuildInfo.spark_version()), files)
     name = class_cache.name_of(jvm, loader, sources) if cache else None
     if cache is None or name is None:
         return _compile(jvm, loader, sources)
@@ -192,7 +192,7 @@ def class_jar(
     return jar
 
 
-def _sources(version: str, files: Collection[str] | None) -> dict[str, str]:
+def sources_of(version: str, files: Collection[str] | None = None) -> dict[str, str]:
     """Return the texts of the sources for a version of Spark, by the names of their classes."""
     paths = sorted(path for path in _FOLDER.rglob("*.java") if not files or path.name in files)
     replace = partial(_block, version)

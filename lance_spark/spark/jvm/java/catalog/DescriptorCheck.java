@@ -73,6 +73,8 @@ public final class DescriptorCheck extends AbstractFunction1 {
   private static final int MAX_RESULTS = 10000;
 
   static class LastIds extends LinkedHashMap {
+    private static final long serialVersionUID = 1L;
+
     protected boolean removeEldestEntry(Map.Entry eldest) {
       return size() > MAX_RESULTS;
     }

@@ -195,7 +195,7 @@ public class LanceCatalog extends NamespaceCatalog
     return arguments;
   }
 
-  public Table alterTable(Identifier identifier, TableChange[] changes)
+  public Table alterTable(Identifier identifier, TableChange... changes)
       throws NoSuchTableException {
     Table altered = alter(identifier, changes);
     CachedTables.refresh(name, identifier);

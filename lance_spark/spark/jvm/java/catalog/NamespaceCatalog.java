@@ -127,7 +127,7 @@ public abstract class NamespaceCatalog implements SupportsNamespaces {
     call("create_namespace", arguments, namespace);
   }
 
-  public void alterNamespace(String[] namespace, NamespaceChange[] changes)
+  public void alterNamespace(String[] namespace, NamespaceChange... changes)
       throws NoSuchNamespaceException {
     call("alter_namespace", ofNamespace(namespace), namespace);
   }

@@ -24,6 +24,8 @@ import org.apache.spark.unsafe.types.UTF8String;
  * Murmur3 with the seed 0, and 0 for null.
  */
 public class BucketFunction implements ScalarFunction {
+  private static final long serialVersionUID = 1L;
+
   private static final String NAME = "bucket";
 
   private final DataType type;
@@ -88,6 +90,8 @@ public class BucketFunction implements ScalarFunction {
 
   /** The functions that Spark finds for the keys of a scan: this one. */
   static class Functions implements FunctionCatalog, UnboundFunction {
+    private static final long serialVersionUID = 1L;
+
     public void initialize(String name, CaseInsensitiveStringMap options) {}
 
     public String name() {

@@ -119,7 +119,12 @@ public class VectorFunctions extends AbstractFunction1 {
             function, CollectionConverters.asScala(arguments).toSeq());
     // The name of a column that is not named otherwise. Spark removes the alias elsewhere.
     return new Alias(
-        call, shown, NamedExpression$.MODULE$.newExprId(), Nil$.MODULE$, Option.empty(), Nil$.MODULE$);
+        call,
+        shown,
+        NamedExpression$.MODULE$.newExprId(),
+        (scala.collection.immutable.Seq) Nil$.MODULE$,
+        Option.empty(),
+        (scala.collection.immutable.Seq) Nil$.MODULE$);
   }
 
   /** Returns the function of vectors that an expression calls; null for another expression. */

@@ -191,7 +191,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   }
   since 4.2 */
 
-  public Table alterTable(Identifier identifier, TableChange[] changes)
+  public Table alterTable(Identifier identifier, TableChange... changes)
       throws NoSuchTableException {
     CatalogTable entry = Entries.of(super.loadTable(identifier));
     if (!Entries.isLance(entry)) {

@@ -27,6 +27,8 @@ import scala.jdk.javaapi.CollectionConverters;
  * scan in the plan.
  */
 public class ReadCounts extends CollectionAccumulator {
+  private static final long serialVersionUID = 1L;
+
   static final CustomMetric[] COUNTERS = {
     new StoreReads(), new BytesRead(), new FilesOpened(), new ReadTime(), new DecodeTime()
   };

@@ -97,6 +97,8 @@ final class KeptSource {
 
   /** An error of the source, which is that of the statement. */
   static final class Failure extends RuntimeException {
+    private static final long serialVersionUID = 1L;
+
     Failure(Throwable cause) {
       super(cause);
     }

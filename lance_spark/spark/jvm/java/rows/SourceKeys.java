@@ -422,7 +422,7 @@ final class SourceKeys extends Replacing {
     Object replaced(Object node) {
       DataSourceV2ScanRelation relation = (DataSourceV2ScanRelation) node;
       List rows = Arrays.asList(((DriverRowsScan) relation.scan()).rows());
-      return new LocalRelation(relation.output(), AssignedColumns.seq(rows), false, Option.empty());
+      return new LocalRelation((Seq) relation.output(), AssignedColumns.seq(rows), false, Option.empty());
     }
   }
 }

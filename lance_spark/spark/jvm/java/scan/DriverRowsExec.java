@@ -9,6 +9,8 @@ import scala.collection.immutable.Seq;
 
 /** Rows that came with the reply to a request. EXPLAIN shows the request and what was read. */
 public class DriverRowsExec extends LocalTableScanExec {
+  private static final long serialVersionUID = 1L;
+
   private final String description;
 
   /** Makes a node, also as Spark copies one. */

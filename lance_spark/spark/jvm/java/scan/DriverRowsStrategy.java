@@ -116,7 +116,7 @@ public class DriverRowsStrategy extends ScanStrategy {
       }
     }
     InternalRow[] rows = (InternalRow[]) rowsOf(relation).clone();
-    Arrays.sort(rows, (Comparator) new InterpretedOrdering(sort.order(), relation.output()));
+    Arrays.sort(rows, (Comparator) new InterpretedOrdering(sort.order(), (Seq) relation.output()));
     return with(rows, relation, relation.output());
   }
 

@@ -57,6 +57,8 @@ public class ExpressionScanBuilder extends RequestScanBuilder
 
   /** A filter as EXPLAIN shows it. */
   static final class Shown extends Predicate {
+    private static final long serialVersionUID = 1L;
+
     private final String text;
 
     Shown(String text) {

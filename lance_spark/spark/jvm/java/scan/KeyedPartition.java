@@ -6,6 +6,8 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition
 
 /** A partition whose rows have one value of the keys of the scan (PartitionKeys). */
 public class KeyedPartition extends PythonInputPartition implements HasPartitionKey {
+  private static final long serialVersionUID = 1L;
+
   private final transient InternalRow key;
 
   KeyedPartition(int index, byte[] pickled, InternalRow key) {

@@ -180,9 +180,9 @@ public class NearestJoinRule extends Rule {
         expression,
         name,
         NamedExpression$.MODULE$.newExprId(),
-        Nil$.MODULE$,
+        (Seq) Nil$.MODULE$,
         Option.empty(),
-        Nil$.MODULE$);
+        (Seq) Nil$.MODULE$);
   }
 
   /**
@@ -209,7 +209,7 @@ public class NearestJoinRule extends Rule {
               wanted.exprId(),
               wanted.qualifier(),
               Option.apply(wanted.metadata()),
-              Nil$.MODULE$));
+              (Seq) Nil$.MODULE$));
     }
     return new Project(AssignedColumns.seq(columns), rows);
   }

@@ -103,6 +103,8 @@ public class PathTable extends PythonTable implements BlobLocators.Target {
    * batch writes, uses a table that was read.
    */
   static class Capabilities extends HashSet {
+    private static final long serialVersionUID = 1L;
+
     private final PathTable table;
 
     Capabilities(PathTable table, Set all) {
