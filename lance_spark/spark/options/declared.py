@@ -57,6 +57,10 @@ class TargetFields(Options):
         "base paths",
     )
 
+    def __post_init__(self) -> None:
+        # Refuses both options at once.
+        _ = self.target_bases
+
     @property
     def target_bases(self) -> TargetBases:
         """Base paths that new data files go to. Reads ignore them; changes of a table do not."""

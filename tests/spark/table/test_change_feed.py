@@ -155,7 +155,7 @@ def test_unknown_changes_are_an_error(table: str, feed: Feed, spark: Any) -> Non
     ("options", "message"),
     [
         ({"startingVersion": "1", "startingTimestamp": "2026-01-01"}, "exclude each other"),
-        ({"starting_version": "0"}, "starting_version must be a whole number from 1"),
+        ({"starting_version": "0"}, "startingVersion must be a whole number from 1"),
         ({"endingTimestamp": "noon"}, "option endingTimestamp must be a time"),
         ({"startingVersion": "1", "version": "3"}, "option version selects one version"),
         ({"startingVersion": "1", "fragment_ids": "3"}, "option fragment_ids applies to reads of"),
