@@ -60,18 +60,18 @@ class LanceDataSource(DataSource):
         ------
         InvalidOptionError, TableNotFoundError, VersionNotFoundError, UnsupportedTypeError
         """
-        from lance_spark.spark.options.options import ReadOptions
+        from lance_spark.spark.options.read import ReadOptions
         from lance_spark.spark.read.reader import table_schema
         from lance_spark.spark.types.mapping import to_spark_schema
 
         leave_modules_uncollected()
         options = ReadOptions.parse(self.options)
         if options.feed and not is_for_catalog(self.options):
-            from lance_spark.spark.options.rare_options import FeedOptions
+            from lance_spark.spark.options.feed import FeedOptions
             from lance_spark.spark.streaming.change_feed import feed_schema
 
             feed = FeedOptions.parse(options)
-            if feed.change_feed:
+            if feed.read_change_feed:
                 return to_spark_schema(feed_schema(options, feed))
         schema = to_spark_schema(table_schema(options))
         if is_for_catalog(self.options):
@@ -100,14 +100,14 @@ class LanceDataSource(DataSource):
         last = schema.fields[-1] if schema.fields else None
         # pyspark checks the batches against this very object.
         request = take_request(schema)
-        from lance_spark.spark.options.options import ReadOptions
+        from lance_spark.spark.options.read import ReadOptions
         from lance_spark.spark.read.reader import LanceReader, display
 
         first = schema.fields[0] if schema.fields else None
         carrier = first if request is None else last
         options = ReadOptions.parse(options_of(carrier, self.options))
         if options.feed:
-            from lance_spark.spark.options.rare_options import FeedOptions
+            from lance_spark.spark.options.feed import FeedOptions
             from lance_spark.spark.pushdown.request import refused
             from lance_spark.spark.streaming.change_feed import ChangeFeedReader
 
@@ -145,7 +145,7 @@ class LanceDataSource(DataSource):
 
             writer = make_row_change_writer(options)
         else:
-            from lance_spark.spark.options.options import WriteOptions
+            from lance_spark.spark.options.write import WriteOptions
             from lance_spark.spark.write.planning import make_writer
 
             writer = make_writer(WriteOptions.parse(options), schema, overwrite)
@@ -159,8 +159,8 @@ class LanceDataSource(DataSource):
         this method behind one of its own.
         """
         from lance_spark.errors import LanceError, naming
-        from lance_spark.spark.options.options import ReadOptions
-        from lance_spark.spark.options.rare_options import FeedOptions
+        from lance_spark.spark.options.feed import FeedOptions
+        from lance_spark.spark.options.read import ReadOptions
         from lance_spark.spark.pushdown.request import Request, refused, take_request
         from lance_spark.spark.read.reader import display
         from lance_spark.spark.streaming.reader import LanceStreamReader
@@ -193,7 +193,7 @@ class LanceDataSource(DataSource):
         ------
         InvalidOptionError
         """
-        from lance_spark.spark.options.options import WriteOptions
+        from lance_spark.spark.options.write import WriteOptions
         from lance_spark.spark.streaming.upserts import LanceUpsertWriter
         from lance_spark.spark.streaming.writer import LanceStreamWriter
 
@@ -223,7 +223,7 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
     from lance_spark.errors import InvalidOptionError
     from lance_spark.spark.options.names import READ_NAMES
-    from lance_spark.spark.options.options import ReadOptions
+    from lance_spark.spark.options.read import ReadOptions
     from lance_spark.storage.uri import parse_uri
 
     parsed = ReadOptions.parse(options)

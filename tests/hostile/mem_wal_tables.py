@@ -12,7 +12,7 @@ import pyarrow as pa
 import lance_spark
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.cache import CACHE
-from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.read.fresh import unread_rows
 from tests.hostile import corpus, tables, texts
 from tests.hostile.mutate import Mutate, worse_bytes, worse_message

@@ -29,8 +29,9 @@ from lance_spark.scan.indexes.json_path import extracted
 from lance_spark.scan.predicates.expressions.kernels.json_documents import json_value
 from lance_spark.scan.predicates.json_paths import parse_path
 from lance_spark.scan.predicates.sql import parse_predicate
-from lance_spark.spark.options.options import ReadOptions, WriteOptions
+from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.options.values import json_list, json_object, moment
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.pushdown.request import Request
 from lance_spark.spark.streaming.offsets import Position
 from lance_spark.storage.uri import check_relative, parse_uri

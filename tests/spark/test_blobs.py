@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 import lance_spark
 from lance_spark import LanceTable
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark.options.options import ReadOptions, WriteOptions
+from lance_spark.spark.options.read import ReadOptions
+from lance_spark.spark.options.write import WriteOptions
 from tests.spark.sql.catalogs import TestCatalog
 from tests.support.interop.blobs import (
     blob_paths,

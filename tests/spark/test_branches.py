@@ -13,7 +13,8 @@ import pytest
 
 from lance_spark import open_dataset
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark.options.options import ReadOptions, WriteOptions
+from lance_spark.spark.options.read import ReadOptions
+from lance_spark.spark.options.write import WriteOptions
 
 Read = Callable[..., Any]
 Write = Callable[..., None]

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 from lance_spark.errors import CommitConflictError, LanceError, UncertainCommitError
-from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.write.planning import make_writer
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
 from lance_spark.table.fragments.fragment import Fragment

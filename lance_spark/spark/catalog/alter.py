@@ -40,7 +40,7 @@ from lance_spark.spark.catalog.column_types import (
 )
 from lance_spark.spark.catalog.names import Catalog
 from lance_spark.spark.catalog.tables import loaded
-from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.pushdown.filter_trees import literal
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.field_metadata import COMMENT, DEFAULT

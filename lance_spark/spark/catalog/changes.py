@@ -8,9 +8,8 @@ from typing import Any
 from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.spark.catalog.names import entry_of, options_of
 from lance_spark.spark.catalog.times import from_microseconds
-from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.options.rare_options import FeedOptions
-from lance_spark.spark.options.values import with_offsets
+from lance_spark.spark.options.feed import FeedOptions
+from lance_spark.spark.options.read import ReadOptions, with_offsets
 from lance_spark.spark.streaming.change_feed import Span, feed_schema
 from lance_spark.spark.types.mapping import to_spark_schema
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from lance_spark.errors import UnsupportedError
 from lance_spark.spark.catalog.procedures.driving import call_argument, driving_session, give_back
-from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.pushdown.request import approximate_settings
 from lance_spark.spark.table import LanceTable
 from lance_spark.spark.types.mapping import batch_schema

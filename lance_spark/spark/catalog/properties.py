@@ -24,8 +24,8 @@ from lance_spark.errors import InvalidOptionError
 from lance_spark.file.schema.logical_types import ARROW_JSON, EXTENSION_NAME
 from lance_spark.file.schema.schema import Schema
 from lance_spark.namespace import TableEntry
+from lance_spark.spark.options.declared import DEFAULT_BLOB_HANDLING
 from lance_spark.spark.options.names import COLUMN_KEYS, PARTITION_BY, SYNONYMS
-from lance_spark.spark.options.options import DEFAULT_BLOB_HANDLING
 from lance_spark.spark.options.values import column_names
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.field_metadata import JSON_MARK
@@ -170,10 +170,11 @@ def of_new_columns(stored: Mapping[str, str], names: Iterable[str]) -> dict[str,
     options = {name: value for name, value in stored.items() if is_column_option(name)}
     if not options:
         return {}
-    from lance_spark.spark.options.classified import classify
+
+    from lance_spark.spark.options.split import split_options
 
     wanted = {name.lower() for name in names}
-    columns = classify(options).columns
+    columns = split_options(options).columns
     return {path: keys for path, keys in columns.items() if path.partition(".")[0] in wanted}
 
 

@@ -18,8 +18,7 @@ from lance_spark.spark.catalog import tables
 from lance_spark.spark.catalog.column_fields import catalog_schema
 from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.options.names import canonical
-from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.options.values import with_offsets
+from lance_spark.spark.options.read import ReadOptions, with_offsets
 from lance_spark.spark.types.mapping import to_spark_schema
 
 #: Options that name the version that a query reads.
@@ -107,10 +106,10 @@ def _schema(options: ReadOptions, dataset: Dataset) -> StructType:
     from lance_spark.spark.read.projection import visible_schema
 
     if options.feed:
-        from lance_spark.spark.options.rare_options import FeedOptions
+        from lance_spark.spark.options.feed import FeedOptions
 
         feed = FeedOptions.parse(options)
-        if feed.change_feed:
+        if feed.read_change_feed:
             from lance_spark.spark.streaming.change_feed import feed_schema
 
             return to_spark_schema(feed_schema(options, feed))

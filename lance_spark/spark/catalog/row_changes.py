@@ -36,7 +36,7 @@ from lance_spark.mutations.rows.update_task import Mode, UpdateResult
 from lance_spark.mutations.runner import new_tag, sweep, sweep_failed
 from lance_spark.scan.fragment.row_meta import CREATED_AT, ROW_ID, UPDATED_AT
 from lance_spark.scan.plan import estimated_bytes, read_bytes
-from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.pushdown.filter_trees import to_predicate
 from lance_spark.spark.read.reader import open_table
 from lance_spark.spark.write.row_changes import (

@@ -22,7 +22,7 @@ from lance_spark.spark.catalog.names import entry_of, options_of
 from lance_spark.spark.catalog.search_arguments import HYBRID, TEXT, VECTORS, Signature, values_of
 from lance_spark.spark.catalog.tables import opened
 from lance_spark.spark.options.names import FULL_TEXT_LIMIT, NEAREST_SHARES
-from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.read.hybrid import (
     DEFAULT_RRF_K,
     RELEVANCE,

@@ -30,7 +30,7 @@ from lance_spark.spark.catalog.column_fields import catalog_schema
 from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.catalog.properties import partition_columns
 from lance_spark.spark.catalog.times import from_microseconds
-from lance_spark.spark.options.options import DEFAULT_BLOB_HANDLING
+from lance_spark.spark.options.declared import DEFAULT_BLOB_HANDLING
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.snapshot import identity_text
 from lance_spark.spark.types.mapping import to_spark_type
@@ -154,7 +154,7 @@ def described(
 
 def path_exists(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return whether the path among the options of a write has a table."""
-    from lance_spark.spark.options.options import WriteOptions
+    from lance_spark.spark.options.write import WriteOptions
 
     options = WriteOptions.parse(arguments["options"])
     entry = TableEntry(options.path, {}, options.storage_options)
@@ -167,7 +167,7 @@ def path_exists(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def columns_left_out(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns with defaults that a write by path leaves out, as a schema of Spark."""
-    from lance_spark.spark.options.options import WriteOptions
+    from lance_spark.spark.options.write import WriteOptions
     from lance_spark.spark.write.planning import columns_left_out
 
     try:

@@ -1,21 +1,35 @@
-"""Names of the options of reads and writes, other spellings, and advice for refused names.
-
-Separate from the parsers of `rare_options`, so that most reads and writes do not import these.
-"""
+"""Names of the options of reads and writes, other spellings, and advice for refused names."""
 
 from __future__ import annotations
 
-#: Change feeds and streams that read: which changes, and how much of them at a time.
-FEED_NAMES = (
-    "read_change_feed",
-    "starting_version",
-    "ending_version",
-    "starting_timestamp",
-    "ending_timestamp",
-    "max_fragments_per_trigger",
-    "max_bytes_per_trigger",
-    "skip_change_commits",
+from lance_spark.spark.options.declared import (
+    FeedFields,
+    OverwriteFields,
+    ReadFields,
+    StreamFields,
+    TargetFields,
+    UpsertFields,
+    WriteFields,
 )
+from lance_spark.spark.options.option import Option
+
+#: Change feeds and streams that read: which changes, and how much of them at a time.
+FEED_NAMES = tuple(FeedFields.declared)
+READ_NAMES = (
+    *(name for name in ReadFields.declared if name not in TargetFields.declared),
+    *FEED_NAMES,
+)
+UPSERT_NAMES = tuple(UpsertFields.declared)
+OVERWRITE_NAMES = tuple(OverwriteFields.declared)
+_OPTIONS: dict[str, Option] = {
+    **WriteFields.declared,
+    **StreamFields.declared,
+    **UpsertFields.declared,
+    **OverwriteFields.declared,
+    **ReadFields.declared,
+    **FeedFields.declared,
+}
+WRITE_NAMES = tuple(name for name in _OPTIONS if name not in READ_NAMES)
 #: A condition that Spark has resolved, as JSON (`filter_trees`). Only `LanceTable` sets it.
 FILTER_TREE = "filter_tree"
 #: Most rows that each task returns of a full-text search, with the greatest scores. Only
@@ -24,118 +38,28 @@ FULL_TEXT_LIMIT = "full_text_limit"
 #: Each task of a vector search may return as many rows as are wanted: those that set it, take the
 #: first rows of all tasks.
 NEAREST_SHARES = "nearest_shares"
-READ_NAMES = (
-    "version",
-    "timestamp",
-    "branch",
-    "tag",
-    "columns",
-    "filter",
-    FILTER_TREE,
-    "full_text_query",
-    "fast_search",
-    FULL_TEXT_LIMIT,
-    "nearest",
-    NEAREST_SHARES,
-    "prefilter",
-    "approximate_nearest",
-    "timezone",
-    "push_filters",
-    "driver_read_bytes",
-    "batch_size",
-    "target_rows_per_partition",
-    "blob_handling",
-    "with_row_id",
-    "with_row_address",
-    "fragment_ids",
-    "whole_fragments",
-    "use_scalar_index",
-    "fresh",
-    "scan_metrics",
-    *FEED_NAMES,
-)
-#: Base paths of a new table, and base paths that data files go to.
-BASE_PATH_NAMES = ("initial_bases", "target_bases", "target_all_bases")
-LOOKBACK = "lance.streaming.dedupe.lookback.versions"
 #: Whether a write by name refuses a table that was dropped.
 MUST_EXIST = "must_exist"
-#: The value of `spark.sql.sources.partitionOverwriteMode` in the session of an overwrite.
-SESSION_MODE = "session_overwrite_mode"
 #: The option, and the property of a table, that names the columns of partitions.
 PARTITION_BY = "partition_by"
-#: Options that the classes in the JVM set, and no user: the settings of the session that
-#: `replace_where` is parsed with; what an overwrite of a table of the catalog replaces ("all",
-#: "where", "partitions"), and its condition as forms; the properties of the table that a statement
-#: creates (`new_table.NewTable`); whether a statement or a save mode refuses a table that exists;
-#: whether a write by name refuses a table that was dropped; the version that the query of an
-#: overwrite has read of the table itself; the session's mode of overwrites; the columns to which an
-#: INSERT OVERWRITE gives values in its PARTITION clause; the columns by which an INSERT ... REPLACE
-#: finds the rows to replace, each with whether null equals null; the metadata of the columns of a
-#: query, before Spark's optimizer.
-INTERNAL_NAMES = (
-    "session_settings",
-    "replaces",
-    "replace_where_forms",
-    "new_table",
-    "must_create",
-    MUST_EXIST,
-    "rows_read",
-    SESSION_MODE,
-    "static_partitions",
-    "replace_by",
-    "query_metadata",
-)
-#: Partial overwrites, schema merging and writes that are made once.
-OVERWRITE_NAMES = (
-    "merge_schema",
-    "txn_app_id",
-    "txn_version",
-    "replace_where",
-    "partition_overwrite_mode",
-    PARTITION_BY,
-    "overwrite_schema",
-    *INTERNAL_NAMES,
-)
-#: Streams of upserts.
-UPSERT_NAMES = ("upsert", "upsert_mode", "sequence_column", "delete_column")
-OUTSIDE_BASES = "allow_external_blob_outside_bases"
-WRITE_NAMES = (
-    "data_storage_version",
-    "max_rows_per_file",
-    "max_bytes_per_file",
-    "enable_stable_row_ids",
-    "external_blob_mode",
-    OUTSIDE_BASES,
-    "blob_pack_file_size_threshold",
-    "commit_retries",
-    "commit_message",
-    *BASE_PATH_NAMES,
-    "streaming_query_id",
-    LOOKBACK,
-    *UPSERT_NAMES,
-    *OVERWRITE_NAMES,
-)
+#: Options that the classes in the JVM set, and no user.
+INTERNAL_NAMES = tuple(name for name, option in _OPTIONS.items() if option.is_internal)
 #: Names that messages show to users.
-SHOWN_NAMES = tuple(
-    name
-    for name in ("path", *READ_NAMES, *WRITE_NAMES)
-    if name not in (FILTER_TREE, FULL_TEXT_LIMIT, NEAREST_SHARES, *INTERNAL_NAMES)
+SHOWN_NAMES = (
+    "path",
+    *(name for name, option in _OPTIONS.items() if option.is_listed and not option.is_internal),
 )
-LARGE_VAR_TYPES = "use_large_var_types"
 #: Options that have a time.
 TIME_NAMES = ("timestamp", "starting_timestamp", "ending_timestamp")
 #: Other spellings, in lower case: names of other connectors and formats, and Spark's camel case.
 SYNONYMS = {
-    "versionasof": "version",
-    "snapshot-id": "version",
-    "timestampasof": "timestamp",
-    "file_format_version": "data_storage_version",
-    "max_row_per_file": "max_rows_per_file",
-    "asof": "timestamp",
-    "fulltextquery": "full_text_query",
+    **{
+        spelling.lower(): name for name, option in _OPTIONS.items() for spelling in option.spellings
+    },
     **{
         name.replace("_", ""): name
-        for name in (*FEED_NAMES, "streaming_query_id", *UPSERT_NAMES, *OVERWRITE_NAMES)
+        for name in (*FEED_NAMES, *StreamFields.declared, *UPSERT_NAMES, *OVERWRITE_NAMES)
+        if "_" in name
     },
 }
 

@@ -1,4 +1,4 @@
-"""Parsers of option values.
+"""Parsers of option values: they get the name of the option, and its text.
 
 They raise InvalidOptionError, which names the option, what was expected and what was given.
 """
@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, LanceError
-from lance_spark.spark.options.names import SYNONYMS, TIME_NAMES
+from lance_spark.spark.options.option import Parser
 from lance_spark.spark.quoting import split_names, unquoted
 from lance_spark.storage.options.fsspec_options import parse_flag, to_fsspec
 from lance_spark.storage.uri import parse_uri
-from lance_spark.table.bases import TargetBases, new_bases
+from lance_spark.table.bases import new_bases
 from lance_spark.table.paths import BasePath
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,61 +26,63 @@ _BASE_KEYS = frozenset({"path", "name", "is_dataset_root", "id"})
 _MAX_BASE_ID = 2**32 - 1
 
 
-def whole_number(
-    name: str, plain: Mapping[str, str], *, minimum: int = 1, maximum: int = _INT64_MAX
-) -> int | None:
-    """Return a whole number; None if the option is not given."""
-    text = plain.get(name)
-    if text is None:
-        return None
-    if re.fullmatch(r"\s*\+?[0-9]{1,20}\s*", text) and minimum <= int(text) <= maximum:
-        return int(text)
-    raise InvalidOptionError(
-        f"option {name} must be a whole number from {minimum} to {maximum}, not {shown(text)}"
-    )
+def as_it_is(name: str, text: str) -> str:
+    """Return the text."""
+    return text
 
 
-def flag(name: str, plain: Mapping[str, str], *, default: bool = False) -> bool:
-    """Return whether the option is true; `default` if it is not given."""
-    return parse_flag(name, plain.get(name, str(default)))
+def number(minimum: int = 1, maximum: int = _INT64_MAX) -> Parser:
+    """Return the parser of a whole number."""
 
-
-def choice(name: str, plain: Mapping[str, str], choices: tuple[str, ...]) -> str | None:
-    """Return one of `choices`, in lower case; None if the option is not given."""
-    text = plain.get(name)
-    if text is None:
-        return None
-    value = text.strip().lower()
-    if value not in choices:
+    def parse(name: str, text: str) -> int:
+        if re.fullmatch(r"\s*\+?[0-9]{1,20}\s*", text) and minimum <= int(text) <= maximum:
+            return int(text)
         raise InvalidOptionError(
-            f"option {name} must be one of {', '.join(choices)}, not {shown(text)}"
+            f"option {name} must be a whole number from {minimum} to {maximum}, not {shown(text)}"
         )
-    return value
+
+    return parse
 
 
-def non_blank(name: str, plain: Mapping[str, str]) -> str | None:
-    """Return a text that is not blank; None if the option is not given."""
-    text = plain.get(name)
-    if text is not None and not text.strip():
+def flag(name: str, text: str) -> bool:
+    """Return whether a text is true."""
+    return parse_flag(name, text)
+
+
+def choice(*choices: str) -> Parser:
+    """Return the parser of one of some words, in lower case."""
+
+    def parse(name: str, text: str) -> str:
+        value = text.strip().lower()
+        if value not in choices:
+            raise InvalidOptionError(
+                f"option {name} must be one of {', '.join(choices)}, not {shown(text)}"
+            )
+        return value
+
+    return parse
+
+
+def non_blank(name: str, text: str) -> str:
+    """Return a text that is not blank."""
+    if not text.strip():
         raise InvalidOptionError(f"option {name} is empty: set a name, or remove the option")
     return text
 
 
-def timezone_of(plain: Mapping[str, str]) -> str | None:
-    """Return the name or offset of the option timezone; None if it is not given."""
-    text = non_blank("timezone", plain)
-    if text is None:
-        return None
+def zone(name: str, text: str) -> str:
+    """Return the name or the offset of a time zone."""
+    text = non_blank(name, text).strip()
     from lance_spark.scan.predicates.times import tzinfo_of
 
     try:
-        tzinfo_of(text.strip())
+        tzinfo_of(text)
     except ValueError:
         raise InvalidOptionError(
-            "option timezone must be a name such as Europe/Berlin, or an offset such as +01:00, "
+            f"option {name} must be a name such as Europe/Berlin, or an offset such as +01:00, "
             f"not {shown(text)}"
         ) from None
-    return text.strip()
+    return text
 
 
 def moment(text: str | None, zone: str | None, name: str = "timestamp") -> datetime | None:
@@ -125,25 +127,7 @@ def moment(text: str | None, zone: str | None, name: str = "timestamp") -> datet
     )
 
 
-def with_offsets(options: Mapping[str, str], zone: str | None) -> dict[str, str]:
-    """Return options whose times have an offset.
-
-    Parameters
-    ----------
-    zone : str or None
-        The zone of the session, for times without an offset if no option has a zone.
-    """
-    names = {option: SYNONYMS.get(option.lower(), option.lower()) for option in options}
-    zones = [options[option] for option, name in names.items() if name == "timezone"]
-    result = dict(options)
-    for option, name in names.items():
-        if name in TIME_NAMES:
-            time = moment(options[option], zones[0] if zones else zone, option)
-            result[option] = options[option] if time is None else time.isoformat()
-    return result
-
-
-def column_names(name: str, text: str | None) -> tuple[str, ...] | None:
+def column_names(name: str, text: str) -> tuple[str, ...]:
     """Return the column names of a JSON list, or of a text with commas between them.
 
     Raises
@@ -151,8 +135,6 @@ def column_names(name: str, text: str | None) -> tuple[str, ...] | None:
     InvalidOptionError
         The text is neither, or a name occurs twice.
     """
-    if text is None:
-        return None
     names = json_list(text) if text.lstrip().startswith("[") else split_names(text)
     if names is None or not all(isinstance(name, str) and name.strip() for name in names):
         raise InvalidOptionError(
@@ -166,48 +148,41 @@ def column_names(name: str, text: str | None) -> tuple[str, ...] | None:
     return columns
 
 
-def fragment_ids(text: str | None) -> tuple[int, ...] | None:
+def fragment_ids(name: str, text: str) -> tuple[int, ...]:
     """Return increasing fragment ids, of a text of ids and ranges such as ``3,7-9``."""
-    if text is None:
-        return None
     ranges: list[range] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part)
         if match is None:
             raise InvalidOptionError(
-                "option fragment_ids must be comma-separated ids and ranges, such as 3,7-9, "
+                f"option {name} must be comma-separated ids and ranges, such as 3,7-9, "
                 f"not {shown(text)}"
             )
         first, last = int(match[1]), int(match[2] or match[1])
         ranges.append(range(first, last + 1))
     if sum(map(len, ranges)) > _MAX_FRAGMENTS:
         raise InvalidOptionError(
-            f"option fragment_ids names more than {_MAX_FRAGMENTS:,} fragments; leave it out"
+            f"option {name} names more than {_MAX_FRAGMENTS:,} fragments; leave it out"
         )
     return tuple(sorted({fragment_id for ids in ranges for fragment_id in ids}))
 
 
-def file_version(text: str | None) -> str | None:
-    """Return a file version that this release writes; None if it is not given."""
-    if text is None:
-        return None
+def file_version(name: str, text: str) -> str:
+    """Return a file version that this release writes."""
     version = text.strip().lower()
     if version not in _FILE_VERSIONS:
         raise InvalidOptionError(
-            f"option data_storage_version must be one of {', '.join(_FILE_VERSIONS)}, "
-            f"not {shown(text)}"
+            f"option {name} must be one of {', '.join(_FILE_VERSIONS)}, not {shown(text)}"
         )
     return version
 
 
-def filter_tree(text: str | None) -> dict[str, Any] | None:
-    """Return the tree of a condition (`filter_trees`); None if it is not given."""
-    if text is None:
-        return None
+def filter_tree(name: str, text: str) -> dict[str, Any]:
+    """Return the tree of a condition (`filter_trees`)."""
     tree = parsed_json(text)
     if not isinstance(tree, dict):
         raise InvalidOptionError(
-            "option filter_tree must be a JSON object that LanceTable sets: use the option filter"
+            f"option {name} must be a JSON object that LanceTable sets: use the option filter"
         )
     return tree
 
@@ -228,21 +203,28 @@ def json_list(text: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-#: What the JSON objects of options are.
-_OBJECTS = {
-    "storage_options": 'such as {"endpoint": "http://localhost:9000"}',
-    "nearest": 'such as {"column": "vector", "q": [1.0, 0.5], "k": 10}',
-    "base_store_params": "that maps the path of each base path to its storage options",
-}
+def json_of(name: str, text: str) -> Any:
+    """Return the value of a JSON text that the classes in the JVM set."""
+    return parsed_json(text)
 
 
-def json_object(text: str, name: str = "storage_options") -> dict[str, Any]:
-    """Return the JSON object of an option. The error shows no part of the text."""
-    value = parsed_json(text)
-    if not isinstance(value, dict):
-        # The text may hold secrets.
-        raise InvalidOptionError(f"option {name} must be a JSON object {_OBJECTS[name]}")
-    return value
+def json_object(description: str) -> Parser:
+    """Return the parser of a JSON object. Its error shows no part of the text.
+
+    Parameters
+    ----------
+    description : str
+        What the object is, after "must be a JSON object".
+    """
+
+    def parse(name: str, text: str) -> dict[str, Any]:
+        value = parsed_json(text)
+        if not isinstance(value, dict):
+            # The text may hold secrets.
+            raise InvalidOptionError(f"option {name} must be a JSON object {description}")
+        return value
+
+    return parse
 
 
 def shown(text: str) -> str:
@@ -270,9 +252,8 @@ def checked_storage(options: Mapping[str, Any], path: str | None) -> dict[str, A
     return dict(options)
 
 
-def initial_bases(plain: Mapping[str, str]) -> tuple[BasePath, ...]:
-    """Return the base paths that the option initial_bases gives a new table; empty if it is not
-    given.
+def base_paths(name: str, text: str) -> tuple[BasePath, ...]:
+    """Return the base paths of a new table.
 
     Raises
     ------
@@ -280,14 +261,11 @@ def initial_bases(plain: Mapping[str, str]) -> tuple[BasePath, ...]:
         The value is not a JSON list of objects with a path, or two of them share a name, path or
         id.
     """
-    text = plain.get("initial_bases")
-    if text is None:
-        return ()
     entries = json_list(text)
     if entries is None or not all(_is_base(entry) for entry in entries):
         # A path may hold a password, so the message shows no part of the value.
         raise InvalidOptionError(
-            'option initial_bases must be a JSON list such as [{"path": "s3://bucket/cold", '
+            f'option {name} must be a JSON list such as [{{"path": "s3://bucket/cold", '
             '"name": "cold"}]; each entry needs a path, and can have a name, is_dataset_root (true '
             "or false) and an id (a whole number)"
         )
@@ -303,21 +281,7 @@ def initial_bases(plain: Mapping[str, str]) -> tuple[BasePath, ...]:
     try:
         return new_bases(bases)
     except InvalidInputError as error:
-        raise InvalidOptionError(f"option initial_bases: {error}") from None
-
-
-def target_bases(plain: Mapping[str, str]) -> TargetBases:
-    """Return the base paths that new data files go to: the options target_bases and
-    target_all_bases.
-
-    Raises
-    ------
-    InvalidOptionError
-        Both options are given, or the value of one is invalid.
-    """
-    names = column_names("target_bases", plain.get("target_bases"))
-    all_bases = flag("target_all_bases", plain) if "target_all_bases" in plain else None
-    return TargetBases(names, all_bases)
+        raise InvalidOptionError(f"option {name}: {error}") from None
 
 
 def _is_base(entry: object) -> bool:

@@ -10,7 +10,7 @@ from lance_spark.table.indexes.sections import MEM_WAL
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.options.options import ReadOptions
+    from lance_spark.spark.options.read import ReadOptions
     from lance_spark.spark.read.planning import LancePartition
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lance_spark.file.blobs import fields
 from lance_spark.scan.task import ScanTask
-from lance_spark.spark.options.options import DEFAULT_BLOB_HANDLING
+from lance_spark.spark.options.declared import DEFAULT_BLOB_HANDLING
 from lance_spark.spark.read.planning import LancePartition, Plan
 
 

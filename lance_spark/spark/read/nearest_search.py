@@ -252,8 +252,8 @@ def _cut(task: VectorScanTask, rows: int) -> list[tuple[FragmentSlice, ...]]:
 
 def _target(plan: Plan, search: VectorSearch) -> int:
     """Return the cost that shares of a search aim at, in vectors."""
-    if plan.options.target_rows is not None:
-        return plan.options.target_rows
+    if plan.options.target_rows_per_partition is not None:
+        return plan.options.target_rows_per_partition
     smallest = _SMALLEST_SHARE // search.dtype.stored_bytes
     return max(search.cost // target_partitions(plan.request.parallelism), smallest, 1)
 

@@ -30,7 +30,8 @@ from lance_spark.file.blobs.fields import without_bytes
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.task import ScanTask
-from lance_spark.spark.options.options import DEFAULT_BLOB_HANDLING, ReadOptions
+from lance_spark.spark.options.declared import DEFAULT_BLOB_HANDLING
+from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.pushdown.request import Request, SortOrder, Top, Version
 from lance_spark.spark.read.projection import find, missing_column, paths_for
 
@@ -396,7 +397,7 @@ class Plan:
     ) -> list[ScanTask]:
         plan = self.dataset._plan(
             self.scanned_columns(residual),
-            rows_per_task=self.options.target_rows,
+            rows_per_task=self.options.target_rows_per_partition,
             min_partitions=target_partitions(self.request.parallelism),
             batch_size=self.options.batch_size or DEFAULT_BATCH_SIZE,
             filter=_all_of(filters),

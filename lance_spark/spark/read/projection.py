@@ -20,7 +20,7 @@ from lance_spark.storage.uri import parse_uri
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.options.options import ReadOptions
+    from lance_spark.spark.options.read import ReadOptions
 
 
 def find(names: Sequence[str], name: str) -> int:

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lance_spark.errors import naming
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.read_counts import report
 

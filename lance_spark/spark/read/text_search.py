@@ -106,7 +106,7 @@ def _tasks(
         top = _best_of(request.top)
         if top is not None and (limit is None or top <= limit):
             limit, keeps_ties = top, plan.is_fresh or not _is_complete(request.top)
-    target = options.target_rows
+    target = options.target_rows_per_partition
     if target is None:
         share = search.cost // target_partitions(request.parallelism)
         target = max(share, _SMALLEST_SHARE)

@@ -28,8 +28,8 @@ from lance_spark.change_feed.tasks import (
     plan_changes,
 )
 from lance_spark.errors import InvalidOptionError, SchemaMismatchError, VersionNotFoundError
-from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.options.rare_options import FeedOptions
+from lance_spark.spark.options.feed import FeedOptions
+from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.python_process import TaskObject
 from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE
 from lance_spark.spark.read.projection import find
@@ -202,7 +202,7 @@ def tasks_of(
         changes,
         columns,
         options.storage_options,
-        target_rows=options.target_rows or TARGET_ROWS,
+        target_rows=options.target_rows_per_partition or TARGET_ROWS,
         same_ids=same_ids,
     )
 

@@ -33,8 +33,8 @@ from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.tree import conjunction
 from lance_spark.scan.task import ScanTask
-from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.options.rare_options import FeedOptions
+from lance_spark.spark.options.feed import FeedOptions
+from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE, MIN_PARTITIONS, known_columns
 from lance_spark.spark.read.projection import find, paths_for, whole_schema, with_row_columns
@@ -155,7 +155,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         self._target: int | None = None
         self._end: Position | None = None
         self._text: OptionText | None = None
-        if not HAS_LIMITS and (feed.max_fragments or feed.max_bytes):
+        if not HAS_LIMITS and (feed.max_fragments_per_trigger or feed.max_bytes_per_trigger):
             raise UnsupportedError(
                 "options maxFragmentsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later, "
                 "which lets a source limit its batches; remove the options"
@@ -203,16 +203,18 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         bound = (
             Limit()
             if unlimited
-            else Limit(self.feed.max_fragments, self.feed.max_bytes, MOST_VERSIONS)
+            else Limit(
+                self.feed.max_fragments_per_trigger, self.feed.max_bytes_per_trigger, MOST_VERSIONS
+            )
         )
         return self._planned().next(Position.parse(start), newest, bound).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the size limit of a batch."""
-        if self.feed.max_fragments is not None:
-            return ReadMaxFiles(self.feed.max_fragments)
-        if self.feed.max_bytes is not None:
-            return ReadMaxBytes(self.feed.max_bytes)
+        if self.feed.max_fragments_per_trigger is not None:
+            return ReadMaxFiles(self.feed.max_fragments_per_trigger)
+        if self.feed.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self.feed.max_bytes_per_trigger)
         # A batch always has a limit of versions, except with the trigger `once`.
         return ReadMaxFiles(_NO_LIMIT)
 
@@ -238,11 +240,11 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         newest: Manifest | None = None
         tasks: list[ScanTask | ChangeTask] = []
         # Manifests are dropped as soon as their parts are known.
-        while group := list(islice(parts, _TOGETHER if self.feed.change_feed else 1)):
+        while group := list(islice(parts, _TOGETHER if self.feed.read_change_feed else 1)):
             if newest is None:
                 newest = newest_of(self.options).manifest
                 self._check_names(newest)
-            if self.feed.change_feed:
+            if self.feed.read_change_feed:
                 changes = [part.changes for part in group if part.changes is not None]
                 tasks += self._changes(changes, newest)
             else:
@@ -292,7 +294,9 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
     def _planned(self) -> StreamPlan:
         if self._plan is None:
             table = newest_of(self.options)
-            self._plan = StreamPlan(table, self.feed.change_feed, self.feed.skip_change_commits)
+            self._plan = StreamPlan(
+                table, self.feed.read_change_feed, self.feed.skip_change_commits
+            )
         return self._plan
 
     def _end_of(self, version: int) -> Position:
@@ -383,7 +387,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
                     raise self._filter_error(part.manifest.version)
         return dataset.plan(
             columns,
-            rows_per_task=self.options.target_rows,
+            rows_per_task=self.options.target_rows_per_partition,
             min_partitions=MIN_PARTITIONS,
             batch_size=self.options.batch_size or DEFAULT_BATCH_SIZE,
             filter=conjunction(filters),

@@ -43,7 +43,7 @@ from lance_spark.mem_wal.staging import read_staged, stage
 from lance_spark.mem_wal.stream_batches import StreamBatch, StreamMode, shaped_rows, write_batch
 from lance_spark.mem_wal.writing.open import spec_of
 from lance_spark.spark.options.names import MUST_EXIST
-from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display

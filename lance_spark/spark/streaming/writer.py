@@ -38,7 +38,7 @@ from lance_spark.errors import (
     InvalidOptionError,
     LanceError,
 )
-from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.write.planning import make_writer
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
@@ -169,7 +169,7 @@ class LanceStreamWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
         return self._writer
 
     def _refuse_overwrite_options(self) -> None:
-        from lance_spark.spark.options.rare_options import OverwriteOptions
+        from lance_spark.spark.options.overwrite import OverwriteOptions
 
         effect = OverwriteOptions.parse(self.options, self.overwrite)
         # An append would ignore it, and add the rows to those that they should replace.

@@ -15,8 +15,7 @@ from lance_spark.mutations.commits import retry_on_conflict
 from lance_spark.mutations.rows.conditions import RowAddressGuard
 from lance_spark.spark.job import Job
 from lance_spark.spark.options.names import SYNONYMS, TIME_NAMES
-from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.options.values import with_offsets
+from lance_spark.spark.options.read import ReadOptions, with_offsets
 from lance_spark.spark.read import reader
 from lance_spark.spark.table.dataframes import VERSION_OPTIONS, named_columns
 from lance_spark.table.commit.options import CommitOptions

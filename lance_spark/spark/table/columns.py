@@ -352,7 +352,7 @@ class ColumnMethods(TableBase):
     def _column_metadata(
         self, options: Mapping[str, Any] | None
     ) -> Mapping[str, Mapping[str, str]]:
-        from lance_spark.spark.options.options import WriteOptions
+        from lance_spark.spark.options.write import WriteOptions
 
         texts = {name: str(value) for name, value in (options or {}).items()}
         return WriteOptions.parse({**texts, "path": self.path}).column_metadata

@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from lance_spark.dataset.error_paths import names_table_by
 from lance_spark.errors import InvalidInputError, TableExistsError, UnsupportedError
 from lance_spark.file.schema.keys import PRIMARY_KEY
-from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.table.base import option_text
 from lance_spark.spark.types.field_metadata import COMMENT, LARGE_BINARY, LARGE_STRING, VECTOR_SIZE
 from lance_spark.spark.types.mapping import to_arrow_schema

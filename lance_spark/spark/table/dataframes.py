@@ -20,7 +20,7 @@ from lance_spark.scan.plan import default_target_rows, estimated_bytes, read_byt
 from lance_spark.spark.job import parallelism
 from lance_spark.spark.jvm.classes import is_stack_overflow
 from lance_spark.spark.options.names import FILTER_TREE, canonical
-from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.quoting import has_star
 from lance_spark.spark.types.field_metadata import DEFAULT
 from lance_spark.spark.types.mapping import spark_type_of, to_spark_schema

@@ -25,7 +25,7 @@ from lance_spark.scan.blob_loader import MAX_COUNTED, BlobLoader
 from lance_spark.scan.blob_locators import Locator, locators_in, parse_place
 from lance_spark.scan.fragment.column_reader import cuts
 from lance_spark.spark.jvm.classes import PACKAGE, call_static, is_connect, loaded_extension
-from lance_spark.spark.options.classified import classify
+from lance_spark.spark.options.split import split_options
 from lance_spark.storage.source import ByteSource
 from lance_spark.table.paths import TablePaths
 
@@ -58,7 +58,7 @@ class BlobSources:
     def parse(cls, text: str) -> BlobSources:
         """Parse the option of a write (`BlobLocators.java`)."""
         parts = json.loads(text)
-        options = tuple(classify(source).storage for source in parts["sources"])
+        options = tuple(split_options(source).storage for source in parts["sources"])
         return cls(bytes.fromhex(parts["mark"]), options)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.options.write import WriteOptions
 
 if TYPE_CHECKING:
     from lance_spark.table.commit.write_job import Mode, TableSettings, WriteJob

@@ -37,8 +37,8 @@ from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
 
 if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Schema
-    from lance_spark.spark.options.options import WriteOptions
-    from lance_spark.spark.options.rare_options import OverwriteOptions
+    from lance_spark.spark.options.overwrite import OverwriteOptions
+    from lance_spark.spark.options.write import WriteOptions
     from lance_spark.table.commit.idempotency import WriteToken
     from lance_spark.table.commit.write_job import WriteJob
     from lance_spark.table.fragments.fragment import Fragment

@@ -17,7 +17,7 @@ from lance_spark.errors import (
     naming,
 )
 from lance_spark.file.blobs.fields import input_schema, with_blobs_as_in
-from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.types.convert import check_conversion
@@ -62,7 +62,7 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> L
 
 
 def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> LanceWriter:
-    from lance_spark.spark.options.rare_options import OverwriteOptions
+    from lance_spark.spark.options.overwrite import OverwriteOptions
 
     if not schema.fields:
         raise SchemaMismatchError("the DataFrame has no columns: a table needs at least one")
@@ -316,7 +316,7 @@ def columns_left_out(options: WriteOptions, names: Sequence[str], overwrite: boo
     from pyspark.sql.types import StructType
 
     from lance_spark.spark.catalog.column_fields import catalog_schema
-    from lance_spark.spark.options.rare_options import OverwriteOptions
+    from lance_spark.spark.options.overwrite import OverwriteOptions
     from lance_spark.spark.types.field_metadata import DEFAULT
 
     if overwrite:

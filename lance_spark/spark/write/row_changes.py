@@ -35,7 +35,7 @@ from lance_spark.mutations.rows.delete import FragmentDeletion, run_delete, unio
 from lance_spark.mutations.rows.key_filter import KeyFilter
 from lance_spark.mutations.runner import LocalRunner, abort_on_error
 from lance_spark.spark.job_monitor import task_number
-from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.reader import open_table
 from lance_spark.spark.read.snapshot import identity_text

@@ -16,7 +16,7 @@ import pytest
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, InvalidOptionError, SchemaMismatchError
-from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.spark.write.planning import make_writer
 from tests.support.tables.stored_files import data_files

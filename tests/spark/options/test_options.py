@@ -13,8 +13,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from lance_spark.errors import InvalidOptionError, LanceError
 from lance_spark.spark.datasource import options_of, with_options
 from lance_spark.spark.options.names import FILTER_TREE, INTERNAL_NAMES, SHOWN_NAMES
-from lance_spark.spark.options.options import ReadOptions, WriteOptions
-from lance_spark.spark.options.values import with_offsets
+from lance_spark.spark.options.read import ReadOptions, with_offsets
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.types.mapping import to_spark_schema
 
 SECRET = "hunter2-very-secret"
@@ -33,7 +33,11 @@ def test_read_options_are_typed() -> None:
         Version="3", COLUMNS="id, point.x", batch_size="100", target_rows_per_partition="5"
     )
     assert parsed == ReadOptions(
-        path="/t.lance", version=3, columns=("id", "point.x"), batch_size=100, target_rows=5
+        path="/t.lance",
+        version=3,
+        columns=("id", "point.x"),
+        batch_size=100,
+        target_rows_per_partition=5,
     )
 
 

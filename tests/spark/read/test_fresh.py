@@ -13,8 +13,8 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.options.rare_options import FeedOptions
+from lance_spark.spark.options.feed import FeedOptions
+from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.read.fresh import unread_rows
 from lance_spark.spark.table import LanceTable
 from tests.spark.sql.catalogs import TestCatalog

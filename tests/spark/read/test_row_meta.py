@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.read import ReadOptions
 
 Read = Callable[..., Any]
 ALL = [

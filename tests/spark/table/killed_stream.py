@@ -34,7 +34,7 @@ class KillingSource(LanceDataSource):
         return "killing_lance"
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        from lance_spark.spark.options.options import WriteOptions
+        from lance_spark.spark.options.write import WriteOptions
 
         return KillingWriter(WriteOptions.parse(self.options), schema, overwrite)
 

@@ -21,8 +21,9 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
 import lance_spark
-from lance_spark.spark.options.options import ReadOptions, WriteOptions
-from lance_spark.spark.options.rare_options import FeedOptions
+from lance_spark.spark.options.feed import FeedOptions
+from lance_spark.spark.options.read import ReadOptions
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.streaming.reader import LanceStreamReader
 from lance_spark.spark.streaming.writer import LanceStreamWriter
 

@@ -17,7 +17,8 @@ from lance_spark.errors import (
     PathNotFoundError,
     TableNotFoundError,
 )
-from lance_spark.spark.options.options import ReadOptions, WriteOptions
+from lance_spark.spark.options.read import ReadOptions
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.table import LanceTable
 from tests.support.spark.messages import refusal
 from tests.support.tables.damaged import files_below

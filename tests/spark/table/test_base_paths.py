@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidInputError, InvalidOptionError
-from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.table import LanceTable
 from tests.support.settled import settled
 from tests.support.tables.pylance_written import rows

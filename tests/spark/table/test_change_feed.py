@@ -14,8 +14,8 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.options.rare_options import FeedOptions
+from lance_spark.spark.options.feed import FeedOptions
+from lance_spark.spark.options.read import ReadOptions
 
 Feed = Callable[..., Any]
 
@@ -155,7 +155,7 @@ def test_unknown_changes_are_an_error(table: str, feed: Feed, spark: Any) -> Non
     ("options", "message"),
     [
         ({"startingVersion": "1", "startingTimestamp": "2026-01-01"}, "exclude each other"),
-        ({"starting_version": "0"}, "starting_version must be a whole number from 1"),
+        ({"starting_version": "0"}, "startingVersion must be a whole number from 1"),
         ({"endingTimestamp": "noon"}, "option endingTimestamp must be a time"),
         ({"startingVersion": "1", "version": "3"}, "option version selects one version"),
         ({"startingVersion": "1", "fragment_ids": "3"}, "option fragment_ids applies to reads of"),

@@ -25,8 +25,8 @@ from lance_spark.errors import (
     UnsupportedError,
     VersionNotFoundError,
 )
-from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.options.rare_options import FeedOptions
+from lance_spark.spark.options.feed import FeedOptions
+from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.streaming import plan as stream_plan
 from lance_spark.spark.streaming import reader as stream_reader
 from lance_spark.spark.streaming.offsets import BEGINNING, Position
@@ -629,7 +629,9 @@ def test_options_of_streams() -> None:
         parsed = ReadOptions.parse({"path": "/t", **options})
         return FeedOptions.parse(parsed).of_stream(parsed)
 
-    assert parse(maxFragmentsPerTrigger="3", max_bytes_per_trigger="9").max_fragments == 3
+    assert (
+        parse(maxFragmentsPerTrigger="3", max_bytes_per_trigger="9").max_fragments_per_trigger == 3
+    )
     with pytest.raises(InvalidOptionError, match="a stream has no end"):
         parse(endingVersion="3")
     with pytest.raises(InvalidOptionError, match="option timestamp selects one version"):

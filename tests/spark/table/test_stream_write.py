@@ -18,7 +18,7 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import InvalidInputError, InvalidOptionError, LanceError
-from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.streaming.writer import EPOCH_ID, QUERY_ID, LanceStreamWriter
 from tests.spark.table.tables import typed_rows
 from tests.support.spark.processes import environment

@@ -18,7 +18,7 @@ from lance_spark.errors import InvalidInputError, InvalidOptionError, SchemaMism
 from lance_spark.mem_wal import stream_batches
 from lance_spark.mem_wal.compaction import compact_mem_wal
 from lance_spark.mem_wal.snapshot import read_state
-from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.streaming.upserts import LanceUpsertWriter
 from lance_spark.table.open import open_table
 

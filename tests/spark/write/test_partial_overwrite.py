@@ -22,7 +22,7 @@ from lance_spark.errors import (
     LanceError,
     SchemaMismatchError,
 )
-from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.spark.write.planning import make_writer
 

@@ -28,7 +28,7 @@ from lance_spark.mutations.rows.partial_overwrite import replace_once
 from lance_spark.mutations.runner import abort_on_error
 from lance_spark.spark.job import Job
 from lance_spark.spark.job_monitor import task_number
-from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.casts import cast_to_field

@@ -13,8 +13,8 @@ import sys
 #: Bytes from which on batches go to shared memory. Others are sent.
 SHARED_BYTES = 4096
 COLUMNAR = "lance_spark.spark.pushdown.columnar"
-READ = ("lance_spark.spark.options.options", "lance_spark.spark.read.reader")
-WRITE = ("lance_spark.spark.options.options", "lance_spark.spark.write.writer")
+READ = ("lance_spark.spark.options.read", "lance_spark.spark.read.reader")
+WRITE = ("lance_spark.spark.options.write", "lance_spark.spark.write.writer")
 #: What Spark runs in the process in which all steps of planning run.
 STEPS = (
     "pyspark.sql.worker.create_data_source",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from lance_spark.errors import InvalidOptionError
+from lance_spark.errors import InvalidOptionError, naming
 from lance_spark.spark.options import values
 from lance_spark.spark.options.names import (
     ADVICE,
     COLUMN_KEYS,
     IGNORED,
-    LARGE_VAR_TYPES,
     READ_NAMES,
     SHOWN_NAMES,
     SYNONYMS,
@@ -23,15 +23,18 @@ from lance_spark.spark.options.names import (
 from lance_spark.spark.options.values import json_list, json_object, shown
 from lance_spark.storage.options.base_paths import BASE_STORE_PARAMS, with_base_params
 from lance_spark.storage.options.fsspec_options import KNOWN
+from lance_spark.storage.uri import parse_uri
 
 _COLUMN_OPTION = re.compile(
     rf"(?P<column>.+)\.(?P<key>{'|'.join(map(re.escape, COLUMN_KEYS))})", re.IGNORECASE
 )
+_STORAGE_OPTIONS = json_object('such as {"endpoint": "http://localhost:9000"}')
+_BASE_PARAMS = json_object("that maps the path of each base path to its storage options")
 _STORAGE_PREFIX = re.compile(r"(?:storage_options|storage)\.(?P<name>.+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class ClassifiedOptions:
+class SplitOptions:
     """Options by what they are about."""
 
     path: str | None
@@ -40,7 +43,7 @@ class ClassifiedOptions:
     storage: dict[str, Any]
 
 
-def classify(options: Mapping[str, str]) -> ClassifiedOptions:
+def split_options(options: Mapping[str, str]) -> SplitOptions:
     """Sort options by what they are about, and refuse unknown ones.
 
     Raises
@@ -60,15 +63,15 @@ def classify(options: Mapping[str, str]) -> ClassifiedOptions:
             path = value
         elif name == "paths":
             path = _only_path(value)
-        elif name in READ_NAMES or name in WRITE_NAMES or name == LARGE_VAR_TYPES:
+        elif name in READ_NAMES or name in WRITE_NAMES:
             if plain.setdefault(name, value) != value:
                 raise InvalidOptionError(
                     f"option {name} is set twice, with two names and two values: set only one"
                 )
         elif name == "storage_options":
-            store.update(json_object(value))
+            store.update(_STORAGE_OPTIONS(name, value))
         elif name == BASE_STORE_PARAMS:
-            store.update(with_base_params(store, json_object(value, name)))
+            store.update(with_base_params(store, _BASE_PARAMS(name, value)))
         elif prefixed := _STORAGE_PREFIX.fullmatch(option):
             store[prefixed["name"]] = value
         elif column := _COLUMN_OPTION.fullmatch(option):
@@ -86,7 +89,7 @@ def classify(options: Mapping[str, str]) -> ClassifiedOptions:
             raise InvalidOptionError(_unknown(option))
     if path is not None and not path.strip():
         raise InvalidOptionError("option path is empty: set it to the folder or URI of the table")
-    return ClassifiedOptions(path, plain, columns, values.checked_storage(store, path))
+    return SplitOptions(path, plain, columns, values.checked_storage(store, path))
 
 
 def _unknown(name: str) -> str:
@@ -94,7 +97,7 @@ def _unknown(name: str) -> str:
 
     if name.lower() in ADVICE:
         return f"option {name} is not an option of this source: {ADVICE[name.lower()]}"
-    known = [*SHOWN_NAMES, *SYNONYMS, LARGE_VAR_TYPES, "storage_options", BASE_STORE_PARAMS]
+    known = [*SHOWN_NAMES, *SYNONYMS, "storage_options", BASE_STORE_PARAMS]
     known += sorted(KNOWN)
     column, dot, suffix = name.partition(".")
     if dot and suffix.split(".")[0].lower() in ("arrow", "lance"):
@@ -122,3 +125,9 @@ def _only_path(text: str) -> str:
             "load() takes the path of one table: read each table alone, and union the DataFrames"
         )
     return paths[0]
+
+
+def naming_path(options: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Return a context that puts the table's path before the messages of errors (`naming`)."""
+    paths = [value for name, value in options.items() if name.lower() == "path" and value]
+    return naming(parse_uri(paths[0]).display) if paths else nullcontext()

@@ -1,167 +1,22 @@
-"""Options that few reads and writes have: of change feeds and of streams that read; of partial
-overwrites, schema merging and writes that are made once.
-"""
+"""The options of partial overwrites, schema merging, and writes that are made once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from lance_spark.errors import InvalidInputError, InvalidOptionError, naming
-from lance_spark.spark.options.names import PARTITION_BY, SESSION_MODE
-from lance_spark.spark.options.options import ReadOptions, WriteOptions
-from lance_spark.spark.options.values import (
-    choice,
-    column_names,
-    flag,
-    moment,
-    non_blank,
-    parsed_json,
-    timezone_of,
-    whole_number,
-)
-from lance_spark.spark.pushdown.request import parse_settings
-from lance_spark.storage.uri import parse_uri
+from lance_spark.errors import InvalidInputError, InvalidOptionError
+from lance_spark.spark.options import values
+from lance_spark.spark.options.declared import DYNAMIC, OverwriteFields
+from lance_spark.spark.options.option import parsed
+from lance_spark.spark.options.write import WriteOptions
 from lance_spark.table.commit.idempotency import WriteToken, write_of
 
 if TYPE_CHECKING:
     from lance_spark.scan.predicates.sql import SqlSettings
     from lance_spark.spark.pushdown.request import Version
     from lance_spark.spark.write.new_table import NewTable
-
-
-@dataclass(frozen=True, slots=True)
-class FeedOptions:
-    """The changes of a table that are read.
-
-    Attributes
-    ----------
-    change_feed : bool
-        True to read inserted, updated and deleted rows; False to read added rows only.
-    starting_version, ending_version : int or None
-        Both inclusive.
-    starting_timestamp, ending_timestamp : datetime or None
-        In UTC. Begin with the first version at this time or later, and end with the last version at
-        this time or earlier.
-    max_fragments, max_bytes : int or None
-        Target for the fragments of a batch of a stream, and for the bytes of their files.
-    skip_change_commits : bool
-        Whether a stream skips versions that changed rows.
-    """
-
-    change_feed: bool = False
-    starting_version: int | None = None
-    ending_version: int | None = None
-    starting_timestamp: datetime | None = None
-    ending_timestamp: datetime | None = None
-    max_fragments: int | None = None
-    max_bytes: int | None = None
-    skip_change_commits: bool = False
-
-    @classmethod
-    def parse(cls, options: ReadOptions) -> FeedOptions:
-        """Parse the options of a read that are about changes.
-
-        Raises
-        ------
-        InvalidOptionError
-            A value is invalid, or two options exclude each other.
-        """
-        with naming(parse_uri(options.path).display):
-            return cls._parse(options)
-
-    @classmethod
-    def _parse(cls, options: ReadOptions) -> FeedOptions:
-        feed_options = options.feed
-        for end in ("starting", "ending"):
-            if f"{end}_version" in feed_options and f"{end}_timestamp" in feed_options:
-                raise InvalidOptionError(
-                    f"options {end}Version and {end}Timestamp exclude each other: set only one"
-                )
-        parsed = cls(
-            change_feed=flag("read_change_feed", feed_options),
-            starting_version=whole_number("starting_version", feed_options),
-            ending_version=whole_number("ending_version", feed_options),
-            starting_timestamp=moment(
-                feed_options.get("starting_timestamp"), options.timezone, "startingTimestamp"
-            ),
-            ending_timestamp=moment(
-                feed_options.get("ending_timestamp"), options.timezone, "endingTimestamp"
-            ),
-            max_fragments=whole_number("max_fragments_per_trigger", feed_options),
-            max_bytes=whole_number("max_bytes_per_trigger", feed_options),
-            skip_change_commits=flag("skip_change_commits", feed_options),
-        )
-        if parsed.change_feed and options.filter is not None:
-            raise InvalidOptionError(
-                "option filter does not apply to change feeds: use .where() on the DataFrame"
-            )
-        if parsed.change_feed and parsed.skip_change_commits:
-            raise InvalidOptionError(
-                "options readChangeFeed and skipChangeCommits exclude each other: a change feed "
-                "contains all changes; remove one of them"
-            )
-        return parsed
-
-    def of_batch(self, options: ReadOptions) -> FeedOptions:
-        """Return the options, checked for a change feed that a batch query reads.
-
-        Raises
-        ------
-        InvalidOptionError
-        """
-        if not self.change_feed:
-            raise InvalidOptionError(
-                f"option {next(iter(options.feed))} applies to change feeds and streams only: set "
-                "readChangeFeed, or use spark.readStream"
-            )
-        _refuse_options_of_a_version(
-            options, "use startingVersion and endingVersion to select changes"
-        )
-        if self.starting_version is None and self.starting_timestamp is None:
-            raise InvalidOptionError(
-                "a change feed needs the option startingVersion or startingTimestamp: the first "
-                "version whose changes are read"
-            )
-        return self
-
-    def of_stream(self, options: ReadOptions) -> FeedOptions:
-        """Return the options, checked for a stream.
-
-        Raises
-        ------
-        InvalidOptionError
-        """
-        _refuse_options_of_a_version(
-            options, "a stream begins at startingVersion, or at the newest version, and goes on"
-        )
-        if self.ending_version is not None or self.ending_timestamp is not None:
-            raise InvalidOptionError(
-                "a stream has no end: remove endingVersion and endingTimestamp, or use "
-                "trigger(availableNow=True)"
-            )
-        return self
-
-
-def _refuse_options_of_a_version(options: ReadOptions, instead: str) -> None:
-    """Refuse a version, options about the fragments of a version, and full-text queries."""
-    for name in ("version", "tag", "timestamp"):
-        if getattr(options, name) is not None:
-            raise InvalidOptionError(f"option {name} selects one version; {instead}")
-    for name, is_set in (
-        ("fragment_ids", options.fragment_ids is not None),
-        ("whole_fragments", options.whole_fragments),
-        ("full_text_query", options.full_text_query is not None),
-        ("nearest", options.nearest is not None),
-        ("fresh", bool(options.fresh)),
-    ):
-        if is_set:
-            raise InvalidOptionError(
-                f"option {name} applies to reads of one version, not to streams and change feeds; "
-                "remove it"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,27 +39,18 @@ class PartitionOverwrite:
     without_null: frozenset[str] = frozenset()
 
     @classmethod
-    def parse(
-        cls, overwrite_options: Mapping[str, str], *, has_condition: bool
-    ) -> PartitionOverwrite | None:
-        """Parse the options of an overwrite; None if it replaces all rows, or by a condition.
-
-        Parameters
-        ----------
-        has_condition : bool
-            Whether the write has the option replaceWhere.
+    def parse(cls, given: OverwriteFields) -> PartitionOverwrite | None:
+        """Return the partitions of an overwrite; None if it replaces all rows, or by a condition.
 
         Raises
         ------
         InvalidOptionError
         """
-        by_name = overwrite_options.get("replaces")
-        session = overwrite_options.get(SESSION_MODE)
-        mode = choice("partition_overwrite_mode", overwrite_options, _MODES)
-        named = column_names("partitionBy", overwrite_options.get(PARTITION_BY)) or ()
-        given = tuple(given_conditions(overwrite_options))
-        pairs = parsed_json(overwrite_options.get("replace_by", "[]"))
-        if has_condition and (mode == _DYNAMIC or pairs):
+        has_condition = given.replace_where is not None
+        mode, session = given.partition_overwrite_mode, given.session_overwrite_mode
+        by_name, named, pairs = given.replaces, given.partition_by, given.replace_by
+        conditions = tuple(given.static_partitions or {})
+        if has_condition and (mode == DYNAMIC or pairs):
             raise InvalidOptionError(
                 "options replaceWhere and partitionOverwriteMode=dynamic exclude each other: set "
                 "only one"
@@ -216,15 +62,15 @@ class PartitionOverwrite:
             return cls(tuple(column for column, _ in pairs), without_null=strict)
         if by_name == "where":
             # INSERT OVERWRITE ... PARTITION has the condition, if the session's mode is static.
-            if mode != _DYNAMIC:
+            if mode != DYNAMIC:
                 return None
-            if not given:
+            if not conditions:
                 raise InvalidOptionError(
                     "a condition of the rows to replace and partitionOverwriteMode=dynamic exclude "
                     "each other: remove one of them"
                 )
         if foreign := [
-            name for name in given if named and name.lower() not in map(str.lower, named)
+            name for name in conditions if named and name.lower() not in map(str.lower, named)
         ]:
             raise InvalidOptionError(
                 f"option partitionBy does not name {', '.join(foreign)}, to which the clause "
@@ -232,10 +78,10 @@ class PartitionOverwrite:
             )
         if mode == "static":
             return None
-        if mode == _DYNAMIC:
+        if mode == DYNAMIC:
             return cls(named)
         if by_name == "partitions":
-            return cls(named, is_required=session != _DYNAMIC)
+            return cls(named, is_required=session != DYNAMIC)
         if by_name is not None:
             return None
         if session is None and named:
@@ -244,17 +90,7 @@ class PartitionOverwrite:
                 "rows or those of the partitions. Set the option partitionOverwriteMode to dynamic "
                 "or static, or call lance_spark.enable(spark)"
             )
-        return cls(named, is_required=False) if session == _DYNAMIC else None
-
-
-def given_conditions(overwrite_options: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the condition of each column that the clause PARTITION gives a value, by its name."""
-    return dict(parsed_json(overwrite_options.get("static_partitions", "{}")))
-
-
-#: Values of `partitionOverwriteMode`.
-_DYNAMIC = "dynamic"
-_MODES = ("static", _DYNAMIC)
+        return cls(named, is_required=False) if session == DYNAMIC else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,54 +201,45 @@ class OverwriteOptions:
         InvalidOptionError
             A value is invalid, or two options exclude each other or do not fit the mode.
         """
-        overwrite_options = options.overwrite
-        condition = non_blank("replace_where", overwrite_options)
-        replaces = overwrite_options.get("replaces")
-        choice("partition_overwrite_mode", overwrite_options, _MODES)
-        partitions = (
-            PartitionOverwrite.parse(overwrite_options, has_condition=condition is not None)
-            if overwrite
-            else None
-        )
-        where_forms = tuple(parsed_json(overwrite_options.get("replace_where_forms", "[]")))
-        given = given_conditions(overwrite_options)
+        fields = OverwriteFields(**parsed(OverwriteFields, options.overwrite))
+        zone = options.overwrite.get("timezone")
+        condition, replaces = fields.replace_where, fields.replaces
+        partitions = PartitionOverwrite.parse(fields) if overwrite else None
+        where_forms = tuple(fields.replace_where_forms)
+        given = dict(fields.static_partitions or {})
         if replaces == "partitions" and condition is None and partitions is None:
             # The option says static, and the clause PARTITION which rows are meant.
             where_forms = tuple(given.values())
             if not all(where_forms):
                 partitions, where_forms = PartitionOverwrite(tuple(given)), ()
-        if overwrite and not flag("overwrite_schema", overwrite_options, default=True):
+        if overwrite and fields.overwrite_schema is False:
             raise InvalidOptionError(
                 "option overwriteSchema must be true: an overwrite of all rows takes the "
                 "DataFrame's columns, and a partial overwrite keeps the table's; remove the option"
             )
         is_partial = condition is not None or (partitions is not None and partitions.is_required)
-        if is_partial and "overwrite_schema" in overwrite_options:
+        if is_partial and fields.overwrite_schema is not None:
             raise InvalidOptionError(
                 "option overwriteSchema applies to overwrites of all rows: a partial overwrite "
                 "keeps the table's columns; remove the option"
             )
-        merge, must_create = (
-            flag("merge_schema", overwrite_options),
-            flag("must_create", overwrite_options),
-        )
         if condition is not None and not overwrite:
             raise InvalidOptionError(
                 'option replaceWhere applies to overwrites only: use .mode("overwrite"), or '
                 "remove the option"
             )
-        if merge and overwrite:
+        if fields.merge_schema and overwrite:
             raise InvalidOptionError(
                 "option mergeSchema applies to appends only: an overwrite of all rows takes the "
                 "DataFrame's columns, and a partial overwrite keeps the table's"
             )
         return cls(
-            merge_schema=merge,
-            write_token=_write_token(overwrite_options),
+            merge_schema=fields.merge_schema,
+            write_token=_write_token(fields),
             replace_where=condition,
             partitions=partitions,
-            timezone=timezone_of(overwrite_options),
-            settings=_settings(overwrite_options),
+            timezone=None if zone is None else values.zone("timezone", zone),
+            settings=_settings(fields.session_settings),
             replaces_rows=replaces in ("all", "partitions")
             and condition is None
             and not partitions
@@ -420,11 +247,11 @@ class OverwriteOptions:
             is_by_name=replaces is not None,
             where_forms=where_forms,
             given=given,
-            new_table=_new_table(overwrite_options.get("new_table"), must_create),
-            must_create=must_create,
-            must_exist=flag("must_exist", overwrite_options),
-            rows_read=_version(overwrite_options.get("rows_read")),
-            query_metadata=parsed_json(overwrite_options.get("query_metadata", "{}")),
+            new_table=_new_table(fields.new_table, fields.must_create),
+            must_create=fields.must_create,
+            must_exist=fields.must_exist,
+            rows_read=_version(fields.rows_read),
+            query_metadata=fields.query_metadata or {},
         )
 
 
@@ -444,19 +271,16 @@ def _new_table(text: str | None, must_create: bool) -> NewTable | None:
     return NewTable.parse(text, must_create)
 
 
-def _settings(overwrite_options: Mapping[str, str]) -> SqlSettings | None:
-    text = overwrite_options.get("session_settings")
-    if text is None:
+def _settings(session: Any) -> SqlSettings | None:
+    if session is None:
         return None
-    return parse_settings(parsed_json(text))
+    from lance_spark.spark.pushdown.request import parse_settings
+
+    return parse_settings(session)
 
 
-def _write_token(overwrite_options: Mapping[str, str]) -> WriteToken | None:
-    app, version = (
-        non_blank("txn_app_id", overwrite_options),
-        whole_number("txn_version", overwrite_options, minimum=0),
-    )
+def _write_token(fields: OverwriteFields) -> WriteToken | None:
     try:
-        return write_of(app, version)
+        return write_of(fields.txn_app_id, fields.txn_version)
     except InvalidInputError as error:
         raise InvalidOptionError(f"options {error}") from None
