@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-spark test-stores test-servers test-long soak fuzz test-pyspark test-loaders lint format proto bench bench-tpch bench-start bench-changes bench-stores compatibility conflicts procedures pylance-names surface docs clean java java-check dist sbom
+.PHONY: demo test test-fast test-spark test-stores test-servers test-long soak fuzz test-pyspark test-loaders lint format proto bench bench-tpch bench-start bench-changes bench-stores compatibility conflicts pylance-names surface docs clean java java-check dist sbom
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -130,10 +130,6 @@ conflicts: java $(VENV)/.test
 # Builds the documentation site into build/site. A broken link is an error.
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
-
-# Writes docs/reference/procedures.md, which the tests hold to what is so.
-procedures: $(VENV)/.test
-	$(BIN)/python -m tests.support.procedures_page
 
 # Writes docs/reference/pylance.md: what this package has for each public name of pylance.
 pylance-names: $(VENV)/.test

@@ -10,15 +10,19 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from lance_spark.spark.options import declared
-
 ROOT = Path(__file__).parent.parent
+# mkdocs loads this file by its path.
+sys.path.insert(0, str(ROOT))
+
+from docs.generated import completed  # noqa: E402
+
 #: Files of the repository, and the pages of the site that show them.
 PAGES = {
     "README.md": "index.md",
@@ -40,8 +44,6 @@ COPIED = {
     f"benchmarks/plots/{name}": f"explanation/plots/{name}" for name in ("scan.png", "write.png")
 }
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(?=(?:#[^)\s]*)?\))")
-#: A line of a page that stands for the rows of options.
-OPTIONS = re.compile(r"<!-- options: ([\w ]+) -->")
 FENCE = {".py": "python", ".conf": "properties"}
 
 
@@ -68,21 +70,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         target = target or path.removeprefix("docs/")
         return posixpath.relpath(target, posixpath.dirname(at_site) or ".")
 
-    return LINK.sub(on_site, OPTIONS.sub(_rows, markdown))
-
-
-def _rows(marker: re.Match[str]) -> str:
-    """Return the rows of a table: the options that some classes declare."""
-    rows = []
-    for name in marker[1].split():
-        cls = getattr(declared, name)
-        inherited = {key for base in cls.__bases__ for key in getattr(base, "declared", {})}
-        rows += [
-            item.row()
-            for key, item in cls.declared.items()
-            if key not in inherited and not item.is_internal
-        ]
-    return "\n".join(rows)
+    return LINK.sub(on_site, completed(markdown))
 
 
 def _page(source: str) -> str:

@@ -1,16 +1,12 @@
-"""Claims of the README: figures are those of the benchmarks, and other claims name their test."""
+"""Figures of the README are those of the benchmarks."""
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-CLAIMS = (ROOT / "docs" / "develop" / "claims.md").read_text()
 BENCHMARKS = (ROOT / "benchmarks" / "README.md").read_text()
 
 Row = tuple[str, ...]
@@ -93,24 +89,3 @@ def test_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
     assert tpch is not None
     expected.append(["the queries of TPC-H", tpch[1], ""])
     assert sorted(rows) == sorted(expected)
-
-
-def claims() -> list[tuple[str, str]]:
-    """Return the claims, and the code spans that name their tests."""
-    return [(claim, tests) for claim, tests in table_rows(CLAIMS)[2:]]
-
-
-def test_the_readme_has_the_claims() -> None:
-    words = " ".join(re.sub(r"[\[\]`]|\([^)]*\.md\)", "", README).split())
-    missing = [claim for claim, _ in claims() if claim.replace("`", "") not in words]
-    assert missing == []
-
-
-@pytest.mark.parametrize(("claim", "tests"), claims())
-def test_a_claim_names_tests_that_exist(claim: str, tests: str) -> None:
-    names = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", tests)
-    assert names, claim
-    for path, name in names:
-        defined = ast.parse((ROOT / path).read_text()).body
-        functions = {node.name for node in defined if isinstance(node, ast.FunctionDef)}
-        assert name in functions, f"{path} has no function {name}"
