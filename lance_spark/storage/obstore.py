@@ -56,7 +56,10 @@ _LIFE = datetime.timedelta(seconds=1)
 _STATUS = re.compile(r"status code: ([0-9]{3})")
 _CODE = re.compile(r"<Code>\s*(\w+)\s*</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_CERTIFICATE = re.compile(r"nvalidCertificate\(\s*(\w+)")
 _DEBUG = "\n\nDebug source:"
+#: The name of the class, which no module exports.
+_PANIC = "PanicException"
 _BEYOND_END = 416
 _CONFLICT, _EXISTS, _MISSING, _DENIED = 409, 412, 404, (401, 403)
 #: The server that has the credentials of a machine in the cloud.
@@ -597,13 +600,21 @@ def _errors(path: str) -> Iterator[None]:
         yield
     except (exceptions.BaseError, FileNotFoundError) as error:
         raise _translated(error, path) from None
+    except BaseException as error:
+        if type(error).__name__ != _PANIC:
+            raise
+        # It is no Exception, and a task of Spark would end without an answer.
+        raise OSError(f"obstore failed: {error}") from None
 
 
 def _translated(error: Exception, path: str) -> Exception:
     text = str(error)
     answer, _, debug = text.partition(_DEBUG)
     if _METADATA_SERVER in answer:
-        return PermissionError(f"no credentials were found: {answer.strip()}")
+        return StorageError(
+            f"{path}: no credentials were found in the storage options, in the environment or on "
+            "this machine; give them as storage options"
+        )
     found = _STATUS.search(answer)
     if found is None:
         return _without_answer(error, path, answer.strip(), debug)
@@ -646,8 +657,11 @@ def _without_answer(error: Exception, path: str, text: str, debug: str) -> Excep
         return FileNotFoundError(path)
     if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
         return PermissionError(text)
-    if "ertificate" in debug or "kind: Builder" in debug:
-        return ssl.SSLError(1, text) if "ertificate" in debug else OSError(text)
+    if "ertificate" in debug:
+        why = why_match[1] if (why_match := _CERTIFICATE.search(debug)) else "not valid"
+        return ssl.SSLError(1, f"{text}: the certificate of the server is not accepted ({why})")
+    if "kind: Builder" in debug:
+        return OSError(text)
     if "kind: Timeout" in debug or "TimedOut" in debug:
         return TimeoutError(text)
     if "HttpError" in debug or "HTTP error" in text:

@@ -59,11 +59,17 @@ def test_servers_with_different_keys(spark: Any) -> None:
         assert keyed_s3.SECRET not in str(raised.value)
 
 
-def test_a_server_that_is_not_amazons(spark: Any, tmp_path: Path) -> None:
-    """Its answer 412 does not name the condition."""
-    with s3_products.serving(s3_products.PRODUCTS["MinIO"]) as server:
+@pytest.mark.parametrize("file_system", ["fsspec", "obstore"])
+def test_a_server_that_is_not_amazons(spark: Any, tmp_path: Path, file_system: str) -> None:
+    """Its answer 412 does not name the condition. For obstore, it has a certificate of its own."""
+    is_obstore = file_system == "obstore"
+    certificate = s3_products.certificate(tmp_path) if is_obstore else None
+    with s3_products.serving(s3_products.PRODUCTS["MinIO"], certificate) as server:
         uri = f"s3://{s3_products.BUCKET}/a b+ü/t"
-        options = {f"storage_options.{name}": text for name, text in server.options.items()}
+        store_options = {**server.options, "file_system": file_system}
+        if is_obstore:
+            store_options["aws_ca_bundle"] = str(tmp_path / s3_products.AUTHORITY)
+        options = {f"storage_options.{name}": text for name, text in store_options.items()}
         first = spark.range(0, 8, 1, 2).write.format("lance").mode("append")
         first.options(**options).save(uri)
         for start in (8, 10):
@@ -89,8 +95,19 @@ def test_a_server_that_is_not_amazons(spark: Any, tmp_path: Path) -> None:
             .whenNotMatchedInsertAll()
             .execute()
         )
-        theirs = lance.dataset(uri, storage_options=server.options)
+        # No process has used obstore before it forks another, which would have to use s3fs.
+        agents = {headers["user-agent"].partition("/")[0] for headers in server.headers}
+        assert agents == {"object_store" if is_obstore else "lance-spark"}
+        any_certificate = {**server.options, "allow_invalid_certificates": "true"}
+        theirs = lance.dataset(uri, storage_options=any_certificate)
         assert sorted(theirs.to_table()["id"].to_pylist()) == list(range(4, 14))
+        if is_obstore:
+            del options["storage_options.aws_ca_bundle"]
+            anyone = {**options, "storage_options.allow_invalid_certificates": "true"}
+            assert spark.read.format("lance").options(**anyone).load(uri).count() == 10
+            options["storage_options.client_max_retries"] = "0"
+            with pytest.raises(Exception, match="the certificate of the server is not accepted"):
+                spark.read.format("lance").options(**options).load(uri).count()
 
 
 @pytest.fixture(scope="module")

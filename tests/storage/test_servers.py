@@ -226,18 +226,30 @@ def test_buckets_in_names_of_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
         assert {header["host"].partition(".")[0] for header in server.headers} == {BUCKET}
 
 
-def test_a_server_with_tls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file_system", ["fsspec", "obstore"])
+def test_a_server_with_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_system: str
+) -> None:
     product = Product(checksums=(400, "InvalidArgument"), chunks=(400, "InvalidArgument"))
     with s3_products.serving(product, s3_products.certificate(tmp_path)) as server:
+        options = {**server.options, "file_system": file_system}
+        authority = str(tmp_path / s3_products.AUTHORITY)
         uri = f"s3://{BUCKET}/t"
-        with pytest.raises(StorageError, match=r"(?i)certificate|SSL"):
+        with pytest.raises(StorageError, match=r"(?i)certificate"):
             lance_spark.write_dataset(
-                rows(1), uri, storage_options={**server.options, "client_max_retries": "0"}
+                rows(1), uri, storage_options={**options, "client_max_retries": "0"}
             )
-        options = {**server.options, "allow_invalid_certificates": "true"}
-        lance_spark.write_dataset(rows(1), uri, storage_options=options)
-        lance.write_dataset(rows(2), uri, mode="append", storage_options=options)
-        assert values(lance_spark.open_dataset(uri, storage_options=options).to_table()) == [1, 2]
+        any_certificate = {**options, "allow_invalid_certificates": "true"}
+        lance_spark.write_dataset(rows(1), uri, storage_options=any_certificate)
+        lance.write_dataset(rows(2), uri, mode="append", storage_options=any_certificate)
+        trusting = {**options, "aws_ca_bundle": authority}
+        lance_spark.write_dataset(rows(3), uri, "append", storage_options=trusting)  # type: ignore[arg-type]
+        monkeypatch.setenv("AWS_CA_BUNDLE", authority)
+        assert values(lance_spark.open_dataset(uri, storage_options=options).to_table()) == [
+            1,
+            2,
+            3,
+        ]
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "stores.md"

@@ -105,9 +105,23 @@ def config_of(scheme: str, arguments: Mapping[str, Any]) -> ObstoreConfig:
             f"storage option {name} is not supported together with {FILE_SYSTEM}={OBSTORE}: leave "
             "out one of them"
         )
-    if urlsplit(config.server).scheme == "http":
+    if _scheme_of(config.server) == "http":
         client["allow_http"] = True
     return config
+
+
+def _scheme_of(server: str) -> str:
+    """Return "http" or "https". obstore panics at the first request to any other text."""
+    try:
+        parts = urlsplit(server)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise InvalidOptionError(
+            "storage option endpoint must be a URL of a server that begins with http:// or https://"
+        )
+    return parts.scheme
 
 
 def _s3(left: dict[str, Any], client: dict[str, Any]) -> ObstoreConfig:

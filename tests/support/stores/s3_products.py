@@ -407,6 +407,10 @@ def serving(product: Product, certificate: ssl.SSLContext | None = None) -> Iter
         server.stop()
 
 
+#: File with the certificate, for clients that trust it.
+AUTHORITY = "authority.pem"
+
+
 def certificate(folder: Path) -> ssl.SSLContext:
     """Return a certificate of this machine that no authority has signed."""
     from cryptography import x509
@@ -429,6 +433,8 @@ def certificate(folder: Path) -> ssl.SSLContext:
         .add_extension(host, critical=False)
         .sign(key, hashes.SHA256())
     )
+    public = made.public_bytes(serialization.Encoding.PEM)
+    (folder / AUTHORITY).write_bytes(public)
     file = folder / "server.pem"
     file.write_bytes(
         key.private_bytes(
@@ -436,7 +442,7 @@ def certificate(folder: Path) -> ssl.SSLContext:
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
-        + made.public_bytes(serialization.Encoding.PEM)
+        + public
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file)
