@@ -135,8 +135,6 @@ def _s3(left: dict[str, Any], client: dict[str, Any]) -> ObstoreConfig:
     secure = left.pop("use_ssl", True) and client_kwargs.pop("use_ssl", True)
     config = ObstoreConfig("s3", server or _AWS, client=client)
     settings = config.settings
-    # S3 deletes many objects by one request, which some servers do not know.
-    settings["disable_bulk_delete"] = True
     if server:
         settings["endpoint"] = settings["aws_endpoint_url_s3"] = server
     elif not secure:
