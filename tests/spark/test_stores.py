@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,14 @@ from lance_spark.spark.jvm import enable
 from lance_spark.spark.table import LanceTable
 from lance_spark.storage.errors import is_secret
 from lance_spark.storage.options.fsspec_options import KNOWN
+from tests.support.cells import ALL_CELLS
 from tests.support.stores import keyed_s3, s3_products
 from tests.support.stores.aws import BUCKET, KEY, REGION, SECRET, Aws, serving
+from tests.support.stores.proxy import ALL, Fault, spoiling
 from tests.table.manifest.test_external import NAMED, InSqlite
 
+#: Such a request has no answer for a long time.
+LATE = Fault(delay=2.0 if ALL_CELLS else 0.3)
 ROOT = Path(__file__).parents[2]
 
 
@@ -115,6 +120,39 @@ def aws() -> Iterator[Aws]:
     with serving() as server:
         server.create_table("manifests")
         yield server
+
+
+@pytest.mark.parametrize("seed", range(10 if ALL_CELLS else 1))
+@pytest.mark.parametrize("file_system", ["fsspec", "obstore"])
+def test_faults(spark: Any, aws: Aws, file_system: str, seed: int) -> None:
+    """Some requests get an error, lose their connection or their answer, or come late."""
+    uri = f"s3://{BUCKET}/{uuid.uuid4().hex}"
+    with spoiling(aws.endpoint) as proxy:
+        store_options = {**aws.theirs, "aws_endpoint": proxy.endpoint, "file_system": file_system}
+        options = {f"storage_options.{name}": text for name, text in store_options.items()}
+        writer = spark.range(0, 4000, 1, 4).selectExpr("id", "id % 7 AS g").write.format("lance")
+        # The test whether commits are safe takes no answer for granted.
+        writer.options(**options).mode("append").save(uri)
+        proxy.schedule(seed, 0.1, (*ALL, LATE))
+        more = spark.range(4000, 4400, 1, 4).selectExpr("id", "id % 7 AS g").write.format("lance")
+        more.options(**options).mode("append").save(uri)
+        table = LanceTable.forPath(spark, uri, **options)
+        table.delete("id % 10 = 3")
+        table.update("id < 50", {"g": "100"})
+        source = spark.range(4390, 4500).selectExpr("id", "200L AS g")
+        merge = table.alias("t").merge(source.alias("s"), "t.id = s.id")
+        merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        expected = {n: n % 7 for n in range(4400) if n % 10 != 3}
+        expected |= {n: 100 for n in range(50) if n % 10 != 3}
+        expected |= dict.fromkeys(range(4390, 4500), 200)
+        frame = spark.read.format("lance").options(**options).load(uri)
+        assert {row.id: row.g for row in frame.collect()} == expected
+        assert frame.count() == len(expected)
+        assert sorted(row.id for row in frame.where("g = 200").collect()) == [*range(4390, 4500)]
+        assert len(frame.limit(5).collect()) == 5
+    theirs = lance.dataset(uri, storage_options=aws.theirs).to_table()
+    assert theirs.num_rows == len(expected)
+    assert dict(zip(theirs["id"].to_pylist(), theirs["g"].to_pylist(), strict=True)) == expected
 
 
 def test_dynamodb(spark: Any, aws: Aws) -> None:

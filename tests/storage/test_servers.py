@@ -63,19 +63,25 @@ def nothing_known() -> None:
     connect.forget_probes()
 
 
-@pytest.mark.parametrize("name", [*PRODUCTS, *QUICK, *(OTHERS if EVERY else ())])
-def test_everyday_use(name: str) -> None:
+#: With both file systems, where that is cheap.
+USES = [(name, "fsspec") for name in (*PRODUCTS, *QUICK, *(OTHERS if EVERY else ()))]
+USES += [(name, "obstore") for name in ("MinIO", "R2", *QUICK, *(OTHERS if EVERY else ()))]
+
+
+@pytest.mark.parametrize(("name", "file_system"), USES)
+def test_everyday_use(name: str, file_system: str) -> None:
     with serving(name) as server:
         bucket = getattr(server, "bucket", BUCKET)
         # nanio answers 403 if a key has "%".
         folder = "t" if name == "nanio" else "a b+ü%2541&.lance"
         uri = f"s3://{bucket}/{uuid.uuid4().hex}/{folder}"
+        options = {**server.options, "file_system": file_system}
         if name in UNSAFE:
-            refuses(uri, server.options)
+            refuses(uri, options)
         else:
-            every_step(uri, server.options)
+            every_step(uri, options)
             if name not in PRODUCTS:
-                long_file(uri, server.options)
+                long_file(uri, options)
 
 
 def refuses(uri: str, options: dict[str, str]) -> None:
