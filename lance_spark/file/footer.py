@@ -102,9 +102,11 @@ class Tail:
         self._source = source
         self.name = source.name
         self.size = source.size
-        tail = tail_range(self.size)
+        tail = _tail_range(source)
         self.start = tail.offset
         (self._bytes,) = source.read([tail])
+        if isinstance(source, RemoteSource):
+            source.keep_end(self._bytes)
         #: The last bytes of the file, as many as a footer has.
         self.end = self._bytes[-_FOOTER.size :].tobytes()
 
@@ -142,16 +144,20 @@ class Tail:
         ]
 
 
-def tail_range(size: int) -> ByteRange:
+def _tail_range(source: ByteSource) -> ByteRange:
     """Return the range of a file that is read when it is opened."""
-    length = min(size, _TAIL_BYTES)
+    size = source.size
+    length = _TAIL_BYTES
+    if isinstance(source, RemoteSource) and size <= source.end_bytes:
+        length = size
+    length = min(size, length)
     return ByteRange(size - length, length)
 
 
 def expect_tail(source: ByteSource) -> None:
     """Begin to read the end of a file that is opened later, if it is remote."""
     if isinstance(source, RemoteSource):
-        source.expect(tail_range(source.size))
+        source.expect(_tail_range(source))
 
 
 def open_tail(source: ByteSource) -> Tail:

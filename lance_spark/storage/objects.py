@@ -8,13 +8,14 @@ have: one interface, with one class for each package of stores.
 | `entries` | `ls` and `find` cache, and hide errors of single folders |
 | `first_files` | no call begins a listing after a name |
 | `output` | files of fsspec block their writer, and repeat parts by their own rules |
+| `delete_many` | `rm` hides errors of single objects, or has no such request |
 
 Each request is sent once; `retry` repeats it, or the caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from lance_spark.storage import google, s3
@@ -69,6 +70,18 @@ class Objects(Protocol):
         """
         ...
 
+    def most_deleted(self) -> int:
+        """Return how many objects `delete_many` takes; 1 if the store has no such request."""
+        ...
+
+    def delete_many(self, paths: Sequence[str], retries: Retries) -> Collection[str]:
+        """Delete objects of one bucket by one request.
+
+        Return the paths of which the store says that they do not exist any more. The others may
+        exist or not. Raises what may not happen again.
+        """
+        ...
+
 
 class FsspecObjects:
     """Any file system, by the calls of fsspec."""
@@ -104,6 +117,12 @@ class FsspecObjects:
 
     def output(self, path: str, options: Mapping[str, Any]) -> OwnOutput | None:
         return None
+
+    def most_deleted(self) -> int:
+        return 1
+
+    def delete_many(self, paths: Sequence[str], retries: Retries) -> Collection[str]:
+        return ()
 
 
 class GoogleObjects(FsspecObjects):
@@ -162,6 +181,12 @@ class S3Objects:
 
     def output(self, path: str, options: Mapping[str, Any]) -> OwnOutput | None:
         return s3.S3Output, s3.sizes_of(options, self.fs)
+
+    def most_deleted(self) -> int:
+        return s3.most_deleted(self.fs)
+
+    def delete_many(self, paths: Sequence[str], retries: Retries) -> Collection[str]:
+        return s3.delete_many(self.fs, paths, retries)
 
 
 def objects_of(fs: Any) -> Objects:

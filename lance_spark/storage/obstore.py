@@ -25,7 +25,7 @@ import re
 import ssl
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar
@@ -43,7 +43,8 @@ from lance_spark.storage.objects import DIRECTORY_BUCKETS, Entry, OwnOutput
 from lance_spark.storage.options.fsspec_options import OWN
 from lance_spark.storage.options.obstore_config import ObstoreConfig, config_of
 from lance_spark.storage.renewal import RenewedArguments
-from lance_spark.storage.retry import Retries
+from lance_spark.storage.retry import Retries, is_transient
+from lance_spark.storage.s3 import MOST_DELETED, is_bulk_refused, is_text_of_xml
 from lance_spark.storage.uri import Location
 from lance_spark.storage.write.multipart import INITIAL_UPLOAD_SIZE, PartSizes
 
@@ -56,7 +57,10 @@ _LIFE = datetime.timedelta(seconds=1)
 _STATUS = re.compile(r"status code: ([0-9]{3})")
 _CODE = re.compile(r"<Code>\s*(\w+)\s*</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_CERTIFICATE = re.compile(r"nvalidCertificate\(\s*(\w+)")
 _DEBUG = "\n\nDebug source:"
+#: The name of the class, which no module exports.
+_PANIC = "PanicException"
 _BEYOND_END = 416
 _CONFLICT, _EXISTS, _MISSING, _DENIED = 409, 412, 404, (401, 403)
 #: The server that has the credentials of a machine in the cloud.
@@ -127,7 +131,7 @@ class ObstoreFileSystem(AsyncFileSystem):  # type: ignore[misc]
         self.lance_objects = ObstoreObjects(self)
         self._config = config
         self._process = os.getpid()
-        self._stores: dict[tuple[str, Retries | None], Any] = {}
+        self._stores: dict[tuple[str, Retries | None, bool], Any] = {}
         self._renewed: RenewedArguments | None = None
         self._credentials: Mapping[str, Any] | None = None
 
@@ -148,13 +152,15 @@ class ObstoreFileSystem(AsyncFileSystem):  # type: ignore[misc]
         bucket, _, key = self._strip_protocol(path).partition("/")
         return bucket, key
 
-    def store(self, bucket: str, retries: Retries | None = None) -> Any:
+    def store(self, bucket: str, retries: Retries | None = None, *, bulk: bool = False) -> Any:
         """Return obstore's store of a bucket.
 
         Parameters
         ----------
         retries : Retries, optional
             How often obstore repeats requests; by default never.
+        bulk : bool
+            Whether one request deletes many objects of S3.
         """
         if self._process != os.getpid():
             raise RuntimeError("a file system of obstore cannot be used after a fork")
@@ -165,15 +171,17 @@ class ObstoreFileSystem(AsyncFileSystem):  # type: ignore[misc]
                 # obstore would use the old ones for another tenth of a second.
                 self._credentials = credentials
                 self._stores = {}
-        store = self._stores.get((bucket, retries))
+        store = self._stores.get((bucket, retries, bulk))
         if store is None:
-            store = self._stores[bucket, retries] = self._new_store(bucket, retries)
+            store = self._stores[bucket, retries, bulk] = self._new_store(bucket, retries, bulk)
         return store
 
-    def _new_store(self, bucket: str, retries: Retries | None) -> Any:
+    def _new_store(self, bucket: str, retries: Retries | None, bulk: bool) -> Any:
         config = self._config
         _Known.is_started = True
         settings = dict(config.settings)
+        if config.family == "s3":
+            settings["disable_bulk_delete"] = not bulk
         if config.bucket_in_host:
             scheme, _, host = config.server.partition("://")
             settings["endpoint"] = f"{scheme}://{bucket}.{host}"
@@ -305,6 +313,11 @@ class ObstoreFileSystem(AsyncFileSystem):  # type: ignore[misc]
         with _errors(path):
             await obstore.delete_async(self.store(bucket), key)
 
+    def delete_many(self, bucket: str, keys: list[str]) -> None:
+        """Delete up to 1,000 objects of S3 by one request."""
+        with _errors(bucket):
+            obstore.delete(self.store(bucket, bulk=True), keys)
+
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         """Copy an object within its bucket."""
         (source, old), (target, new) = self.split(path1), self.split(path2)
@@ -336,6 +349,8 @@ class ObstoreObjects:
 
     def __init__(self, fs: ObstoreFileSystem) -> None:
         self._fs = fs
+        #: Whether the server may serve deletions of many objects.
+        self._bulk = True
 
     def head(self, path: str) -> Entry:
         return self._fs.info(path)
@@ -381,6 +396,24 @@ class ObstoreObjects:
                 if len(files) >= limit:
                     break
         return files[:limit]
+
+    def most_deleted(self) -> int:
+        return MOST_DELETED if self._bulk and self._fs.family == "s3" else 1
+
+    def delete_many(self, paths: Sequence[str], retries: Retries) -> Collection[str]:
+        by_key = {self._fs.split(path)[1]: path for path in paths}
+        keys = [key for key in by_key if is_text_of_xml(key)]
+        if len(keys) < 2:
+            return ()
+        try:
+            retries.call(self._fs.delete_many, self._fs.split(paths[0])[0], keys)
+        except Exception as error:
+            if is_transient(error):
+                raise
+            # An answer about one object does not say what became of the others.
+            self._bulk = not is_bulk_refused(error)
+            return ()
+        return [by_key[key] for key in keys]
 
     def output(self, path: str, options: Mapping[str, Any]) -> OwnOutput:
         sizes = PartSizes.of({INITIAL_UPLOAD_SIZE: _PART, **_lower(options)}, self._fs)
@@ -597,13 +630,21 @@ def _errors(path: str) -> Iterator[None]:
         yield
     except (exceptions.BaseError, FileNotFoundError) as error:
         raise _translated(error, path) from None
+    except BaseException as error:
+        if type(error).__name__ != _PANIC:
+            raise
+        # It is no Exception, and a task of Spark would end without an answer.
+        raise OSError(f"obstore failed: {error}") from None
 
 
 def _translated(error: Exception, path: str) -> Exception:
     text = str(error)
     answer, _, debug = text.partition(_DEBUG)
     if _METADATA_SERVER in answer:
-        return PermissionError(f"no credentials were found: {answer.strip()}")
+        return StorageError(
+            f"{path}: no credentials were found in the storage options, in the environment or on "
+            "this machine; give them as storage options"
+        )
     found = _STATUS.search(answer)
     if found is None:
         return _without_answer(error, path, answer.strip(), debug)
@@ -646,8 +687,11 @@ def _without_answer(error: Exception, path: str, text: str, debug: str) -> Excep
         return FileNotFoundError(path)
     if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
         return PermissionError(text)
-    if "ertificate" in debug or "kind: Builder" in debug:
-        return ssl.SSLError(1, text) if "ertificate" in debug else OSError(text)
+    if "ertificate" in debug:
+        why = why_match[1] if (why_match := _CERTIFICATE.search(debug)) else "not valid"
+        return ssl.SSLError(1, f"{text}: the certificate of the server is not accepted ({why})")
+    if "kind: Builder" in debug:
+        return OSError(text)
     if "kind: Timeout" in debug or "TimedOut" in debug:
         return TimeoutError(text)
     if "HttpError" in debug or "HTTP error" in text:

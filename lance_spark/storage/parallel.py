@@ -17,7 +17,11 @@ AT_ONCE = 16
 
 
 def read_all(
-    read: Callable[[_Item], _Result], items: Sequence[_Item], *, local: bool
+    read: Callable[[_Item], _Result],
+    items: Sequence[_Item],
+    *,
+    local: bool,
+    at_once: int = AT_ONCE,
 ) -> list[_Result]:
     """Return the result of `read` for each item.
 
@@ -27,10 +31,12 @@ def read_all(
         Called by several threads, unless `local`.
     local : bool
         Whether the files are on a local disk.
+    at_once : int
+        Most calls at the same time.
     """
-    if local or len(items) < 2:
+    if local or len(items) < 2 or at_once < 2:
         return [read(item) for item in items]
-    with ThreadPoolExecutor(min(len(items), AT_ONCE)) as pool:
+    with ThreadPoolExecutor(min(len(items), at_once)) as pool:
         return list(pool.map(read, items))
 
 

@@ -189,7 +189,12 @@ class AheadSource:
         pieces_of: list[list[_Piece]] = [[] for _ in ranges]
         self._requests = [request for request in self._requests if not request.done()]
         count = total = 0
+        end = self._source.end
         for read in coalesce(ranges):
+            if end is not None and end.start is not None and end.start <= read.start:
+                for member in read.members:
+                    pieces_of[member] = [_Piece(end.start, self._source.size, end)]
+                continue
             size = read.stop - read.start
             parts = max(size // PART, 1)
             edges = [read.start + size * index // parts for index in range(parts + 1)]

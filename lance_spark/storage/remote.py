@@ -16,7 +16,7 @@ import numpy as np
 
 from lance_spark.errors import CorruptFileError, InvalidOptionError
 from lance_spark.storage.errors import translated
-from lance_spark.storage.kept_ranges import KEPT
+from lance_spark.storage.kept_ranges import KEPT, MAX_LENGTH, WHOLE
 from lance_spark.storage.memory import memory_share
 from lance_spark.storage.objects import objects_of
 from lance_spark.storage.options.fsspec_options import IO_THREADS, READ_AHEAD_BYTES, family_of
@@ -109,8 +109,25 @@ class RemoteSource:
             raise CorruptFileError(f"{name}: the store does not report the size of the file")
         self.size = size
         self._key = file_key(fs, path, size) if keep else None
+        #: Most bytes at the end of the file that are read when it is opened.
+        self.end_bytes = MAX_LENGTH
+        self._end: Request | None = None
         # The last merged reads with bytes between their ranges: mostly the next ranges.
         self._merged: deque[tuple[int, int, Bytes]] = deque(maxlen=_MERGED_READS)
+
+    @property
+    def end(self) -> Request | None:
+        """The request for the end of the file, which has been answered; None before."""
+        return self._end
+
+    def keep_end(self, data: Bytes) -> None:
+        """Serve the bytes at the end of the file, which the caller has read and holds, from memory.
+
+        The pages of the last columns are there, too.
+        """
+        self._end = Request(self.group(), self._path, self.size - len(data), self.size)
+        self._end.is_taken = True
+        self._end.set_result(data)
 
     def expect(self, byte_range: ByteRange) -> None:
         """Begin to fetch a short range inside the file that is read later; see `kept_ranges`."""
@@ -118,7 +135,7 @@ class RemoteSource:
             return
         stop = byte_range.offset + byte_range.length
         request = Request(self.group(), self._path, byte_range.offset, stop)
-        if KEPT.expect(self._key, byte_range, request):
+        if KEPT.expect(self._key, self._kept_as(byte_range), request):
             self._scheduler.send([request], ahead=True)
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
@@ -152,19 +169,32 @@ class RemoteSource:
             for number, data in zip(numbers, wait(), strict=True):
                 answer[number] = data
                 if self._key is not None:
-                    KEPT.put(self._key, ranges[number], data)
+                    KEPT.put(self._key, self._kept_as(ranges[number]), data)
         return answer
+
+    def _kept_as(self, byte_range: ByteRange) -> ByteRange:
+        """Return the range as which `KEPT` has a range: a small file that is read whole has one of
+        its own.
+        """
+        is_whole = MAX_LENGTH < byte_range.length == self.size <= self.end_bytes
+        return WHOLE if is_whole else byte_range
 
     def _known(self, byte_range: ByteRange) -> Bytes | Request | None:
         """Return a range that is kept, or the request if it is under way; None if neither."""
         offset, length = byte_range
+        end = self._end
+        if end is not None and (end.start or 0) <= offset <= offset + length <= self.size:
+            data: Bytes = end.result()
+            begin = offset - (end.start or 0)
+            return data[begin : begin + length]
         for start, stop, merged in self._merged:
             if start <= offset and offset + length <= stop:
                 return merged[offset - start : offset - start + length]
         if self._key is None:
             return None
-        kept = KEPT.get(self._key, byte_range)
-        if kept is not None and KEPT.is_first_use(self._key, byte_range):
+        as_kept = self._kept_as(byte_range)
+        kept = KEPT.get(self._key, as_kept)
+        if kept is not None and KEPT.is_first_use(self._key, as_kept):
             self.counts.add(1, length)
         return kept
 
@@ -272,6 +302,7 @@ class RemoteSource:
     def close(self) -> None:
         """Release the last reads."""
         self._merged.clear()
+        self._end = None
 
 
 def parse_io_threads(options: Mapping[str, Any], scheme: str) -> int:

@@ -19,10 +19,12 @@ cannot abort; a lifecycle rule of the bucket (`AbortIncompleteMultipartUpload`) 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -34,8 +36,8 @@ from lance_spark.storage.endpoints import endpoint_of, is_own_endpoint, wants_eq
 from lance_spark.storage.entity_tags import Tagged, tag_of
 from lance_spark.storage.options.option_setters import CHECKSUM_SETTINGS
 from lance_spark.storage.renewal import RenewedArguments
-from lance_spark.storage.retry import Retries
-from lance_spark.storage.status import ADVICE, is_missing
+from lance_spark.storage.retry import Retries, is_transient
+from lance_spark.storage.status import ADVICE, is_missing, status_of
 from lance_spark.storage.write.multipart import PartSizes, PartsOutput
 
 #: Most entries of one page of a listing.
@@ -44,6 +46,11 @@ _PAGE = 1000
 _ABOUT_CHECKSUMS = frozenset({400, 401, 403, 411, 501})
 _HTTP_DATE = re.compile(r"\w{3}, (\d\d) (\w{3}) (\d{4}) (\d\d):(\d\d):(\d\d) GMT", re.ASCII)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+#: Most objects of one deletion.
+MOST_DELETED = 1000
+#: Statuses of servers that do not know a deletion of many objects, or its checksum.
+_BULK_REFUSED = frozenset({400, 405, 411, 501})
+_NOT_IN_XML = re.compile("[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 _CHECKSUM = re.compile("checksum|content-?md5", re.IGNORECASE)
 
 
@@ -125,6 +132,8 @@ def _spare_checksums(client: Any, fs: Any) -> None:
         is_set = name in given or f"AWS_{name}".upper() in os.environ
         if not is_set and hasattr(client.meta.config, name):
             setattr(client.meta.config, name, "when_required")
+    if getattr(client.meta.config, CHECKSUM_SETTINGS[0], "when_required") == "when_required":
+        client.meta.events.register("before-call.s3.DeleteObjects", _md5)
 
 
 def _advise(http_response: Any, parsed: Any, context: Any, **_: Any) -> None:
@@ -252,6 +261,55 @@ def entries(
         if not answer.get("IsTruncated"):
             return
         parameters["ContinuationToken"] = answer["NextContinuationToken"]
+
+
+def most_deleted(fs: Any) -> int:
+    """Return how many objects `delete_many` takes; 1 if the server does not serve it."""
+    return 1 if getattr(fs, "deletes_singly", False) else MOST_DELETED
+
+
+def delete_many(fs: Any, paths: Sequence[str], retries: Retries) -> set[str]:
+    """Delete objects of one bucket by one request; see `objects.Objects`."""
+    bucket = fs.split_path(paths[0])[0]
+    keys = {fs.split_path(path)[1]: path for path in paths}
+    named = [{"Key": key} for key in keys if is_text_of_xml(key)]
+    if len(named) < 2:
+        return set()
+    try:
+        # The answer names each object, so that a server cannot leave one without a word.
+        answer = retries.call(
+            fs.call_s3, "delete_objects", Bucket=bucket, Delete={"Objects": named, "Quiet": False}
+        )
+    except Exception as error:
+        if is_transient(error):
+            raise
+        fs.deletes_singly = is_bulk_refused(error)
+        return set()
+    gone = {entry.get("Key") for entry in answer.get("Deleted", ())}
+    return {path for key, path in keys.items() if key in gone}
+
+
+def is_text_of_xml(key: str) -> bool:
+    """Return whether XML can have a key as a text, unchanged."""
+    return _NOT_IN_XML.search(key) is None
+
+
+def is_bulk_refused(error: Exception) -> bool:
+    """Return whether an answer says that the server does not serve deletions of many objects."""
+    return status_of(error) in _BULK_REFUSED
+
+
+def _md5(params: Any, **_: Any) -> None:
+    """Give a deletion of many objects the checksum that all servers take.
+
+    botocore sends CRC32, which older servers do not know. The protocol requires one of both.
+    """
+    checksum = (params.get("context") or {}).get("checksum") or {}
+    checksum.pop("request_algorithm", None)
+    body = params["body"]
+    data = body if isinstance(body, bytes) else str(body).encode()
+    digest = hashlib.md5(data, usedforsecurity=False).digest()
+    params["headers"]["Content-MD5"] = base64.b64encode(digest).decode()
 
 
 def sizes_of(options: Mapping[str, Any], fs: Any) -> PartSizes:

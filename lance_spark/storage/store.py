@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -34,7 +34,7 @@ from lance_spark.storage.kept_ranges import KEPT, WHOLE
 from lance_spark.storage.listing import Folders
 from lance_spark.storage.objects import objects_of
 from lance_spark.storage.options.fsspec_options import COMMIT_LOCK, OWN, family_of, to_fsspec
-from lance_spark.storage.parallel import read_all
+from lance_spark.storage.parallel import AT_ONCE, read_all
 from lance_spark.storage.remote import (
     RemoteSource,
     arrived,
@@ -54,6 +54,9 @@ from lance_spark.storage.write import output as outputs
 from lance_spark.storage.write.output import LocalOutput, OutputFile
 
 __all__ = ["ObjectStore", "OutputFile"]
+
+#: A store limits how many objects are deleted in a second, by one request or by many.
+_BATCHES_AT_ONCE = 4
 
 
 class ObjectStore(Folders):
@@ -471,10 +474,47 @@ class ObjectStore(Folders):
         StorageError
             Some file could not be deleted. The others are deleted.
         """
-        errors = read_all(self._delete, list(paths), local=self.is_local)
-        for error in errors:
+        for error in self.delete_each(list(paths)):
             if error is not None:
                 raise error
+
+    def delete_each(
+        self, paths: Sequence[str], at_once: int = AT_ONCE
+    ) -> list[StorageError | None]:
+        """Delete files; return for each the error of the store, or None if it does not exist.
+
+        Parameters
+        ----------
+        at_once : int
+            Most requests at the same time. Where the store can, each deletes many files.
+        """
+        outcomes: dict[str, StorageError | None] = {}
+        most = self.deleted_at_once
+        if most > 1 and len(paths) > 1:
+            batches = [paths[start : start + most] for start in range(0, len(paths), most)]
+            together = min(at_once, _BATCHES_AT_ONCE)
+            for known in read_all(self._delete_batch, batches, local=False, at_once=together):
+                outcomes |= known
+        # What the store has not deleted together gets an answer of its own.
+        left = [path for path in paths if path not in outcomes]
+        errors = read_all(self._delete, left, local=self.is_local, at_once=at_once)
+        outcomes |= zip(left, errors, strict=True)
+        return [outcomes[path] for path in paths]
+
+    @property
+    def deleted_at_once(self) -> int:
+        """Most files that one request deletes."""
+        return 1 if self._fs is None else objects_of(self._fs).most_deleted()
+
+    def _delete_batch(self, paths: Sequence[str]) -> dict[str, StorageError | None]:
+        """Delete files by one request; return the outcome of those of which it is known."""
+        whole = {self._full(path): path for path in paths}
+        try:
+            with translated(f"{self.display}: {len(paths)} files", self._secrets):
+                gone = objects_of(self._fs).delete_many(list(whole), self._retries)
+        except StorageError as error:
+            return dict.fromkeys(paths, error)
+        return {whole[path]: None for path in gone}
 
     def _delete(self, path: str) -> StorageError | None:
         """Delete a file; return the error of the store."""

@@ -25,6 +25,7 @@ from lance_spark.errors import CorruptTableError, InvalidInputError, StorageErro
 from lance_spark.file.footer import expect_tail
 from lance_spark.proto import table_pb2
 from lance_spark.storage.options.base_paths import options_of_base
+from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.source import ByteRange, ByteSource
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
@@ -35,6 +36,8 @@ DELETIONS = "_deletions"
 INDICES = "_indices"
 #: The greatest version number in files of version 0.1, which are marked 0.0, 0.1 or 0.2.
 LAST_LEGACY = (0, 2)
+#: A file of an index on a store is read whole, by one request, if it has at most so many bytes.
+_SMALL_INDEX_FILE = 256 * 1024
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
 #: Schemes whose file systems expect URIs with percent escapes.
 _ESCAPED_SCHEMES = ("http", "https")
@@ -249,7 +252,10 @@ class TablePaths:
         """
         store, path = self.locate(base_id, INDICES, name)
         # Of a local file, the size is known.
-        return store.open(path, None if store.is_local else size, keep=keep)
+        source = store.open(path, None if store.is_local else size, keep=keep)
+        if isinstance(source, RemoteSource):
+            source.end_bytes = _SMALL_INDEX_FILE
+        return source
 
     def open_sidecar(self, file: DataFile, blob_id: int) -> ByteSource:
         """Open a blob file of a data file.

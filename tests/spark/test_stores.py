@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,14 @@ from lance_spark.spark.jvm import enable
 from lance_spark.spark.table import LanceTable
 from lance_spark.storage.errors import is_secret
 from lance_spark.storage.options.fsspec_options import KNOWN
+from tests.support.cells import ALL_CELLS
 from tests.support.stores import keyed_s3, s3_products
 from tests.support.stores.aws import BUCKET, KEY, REGION, SECRET, Aws, serving
+from tests.support.stores.proxy import ALL, Fault, spoiling
 from tests.table.manifest.test_external import NAMED, InSqlite
 
+#: Such a request has no answer for a long time.
+LATE = Fault(delay=2.0 if ALL_CELLS else 0.3)
 ROOT = Path(__file__).parents[2]
 
 
@@ -59,11 +64,17 @@ def test_servers_with_different_keys(spark: Any) -> None:
         assert keyed_s3.SECRET not in str(raised.value)
 
 
-def test_a_server_that_is_not_amazons(spark: Any, tmp_path: Path) -> None:
-    """Its answer 412 does not name the condition."""
-    with s3_products.serving(s3_products.PRODUCTS["MinIO"]) as server:
+@pytest.mark.parametrize("file_system", ["fsspec", "obstore"])
+def test_a_server_that_is_not_amazons(spark: Any, tmp_path: Path, file_system: str) -> None:
+    """Its answer 412 does not name the condition. For obstore, it has a certificate of its own."""
+    is_obstore = file_system == "obstore"
+    certificate = s3_products.certificate(tmp_path) if is_obstore else None
+    with s3_products.serving(s3_products.PRODUCTS["MinIO"], certificate) as server:
         uri = f"s3://{s3_products.BUCKET}/a b+ü/t"
-        options = {f"storage_options.{name}": text for name, text in server.options.items()}
+        store_options = {**server.options, "file_system": file_system}
+        if is_obstore:
+            store_options["aws_ca_bundle"] = str(tmp_path / s3_products.AUTHORITY)
+        options = {f"storage_options.{name}": text for name, text in store_options.items()}
         first = spark.range(0, 8, 1, 2).write.format("lance").mode("append")
         first.options(**options).save(uri)
         for start in (8, 10):
@@ -89,8 +100,19 @@ def test_a_server_that_is_not_amazons(spark: Any, tmp_path: Path) -> None:
             .whenNotMatchedInsertAll()
             .execute()
         )
-        theirs = lance.dataset(uri, storage_options=server.options)
+        # No process has used obstore before it forks another, which would have to use s3fs.
+        agents = {headers["user-agent"].partition("/")[0] for headers in server.headers}
+        assert agents == {"object_store" if is_obstore else "lance-spark"}
+        any_certificate = {**server.options, "allow_invalid_certificates": "true"}
+        theirs = lance.dataset(uri, storage_options=any_certificate)
         assert sorted(theirs.to_table()["id"].to_pylist()) == list(range(4, 14))
+        if is_obstore:
+            del options["storage_options.aws_ca_bundle"]
+            anyone = {**options, "storage_options.allow_invalid_certificates": "true"}
+            assert spark.read.format("lance").options(**anyone).load(uri).count() == 10
+            options["storage_options.client_max_retries"] = "0"
+            with pytest.raises(Exception, match="the certificate of the server is not accepted"):
+                spark.read.format("lance").options(**options).load(uri).count()
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +120,39 @@ def aws() -> Iterator[Aws]:
     with serving() as server:
         server.create_table("manifests")
         yield server
+
+
+@pytest.mark.parametrize("seed", range(10 if ALL_CELLS else 1))
+@pytest.mark.parametrize("file_system", ["fsspec", "obstore"])
+def test_faults(spark: Any, aws: Aws, file_system: str, seed: int) -> None:
+    """Some requests get an error, lose their connection or their answer, or come late."""
+    uri = f"s3://{BUCKET}/{uuid.uuid4().hex}"
+    with spoiling(aws.endpoint) as proxy:
+        store_options = {**aws.theirs, "aws_endpoint": proxy.endpoint, "file_system": file_system}
+        options = {f"storage_options.{name}": text for name, text in store_options.items()}
+        writer = spark.range(0, 4000, 1, 4).selectExpr("id", "id % 7 AS g").write.format("lance")
+        # The test whether commits are safe takes no answer for granted.
+        writer.options(**options).mode("append").save(uri)
+        proxy.schedule(seed, 0.1, (*ALL, LATE))
+        more = spark.range(4000, 4400, 1, 4).selectExpr("id", "id % 7 AS g").write.format("lance")
+        more.options(**options).mode("append").save(uri)
+        table = LanceTable.forPath(spark, uri, **options)
+        table.delete("id % 10 = 3")
+        table.update("id < 50", {"g": "100"})
+        source = spark.range(4390, 4500).selectExpr("id", "200L AS g")
+        merge = table.alias("t").merge(source.alias("s"), "t.id = s.id")
+        merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        expected = {n: n % 7 for n in range(4400) if n % 10 != 3}
+        expected |= {n: 100 for n in range(50) if n % 10 != 3}
+        expected |= dict.fromkeys(range(4390, 4500), 200)
+        frame = spark.read.format("lance").options(**options).load(uri)
+        assert {row.id: row.g for row in frame.collect()} == expected
+        assert frame.count() == len(expected)
+        assert sorted(row.id for row in frame.where("g = 200").collect()) == [*range(4390, 4500)]
+        assert len(frame.limit(5).collect()) == 5
+    theirs = lance.dataset(uri, storage_options=aws.theirs).to_table()
+    assert theirs.num_rows == len(expected)
+    assert dict(zip(theirs["id"].to_pylist(), theirs["g"].to_pylist(), strict=True)) == expected
 
 
 def test_dynamodb(spark: Any, aws: Aws) -> None:

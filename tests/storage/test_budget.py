@@ -213,10 +213,28 @@ operation("make a tag", lambda d: d.tags.create("t", 2), lambda d: d.tags.create
 operation("list 1 tag", lambda d: d.tags.list(), lambda d: d.tags.list())
 operation("delete a tag", lambda d: d.tags.delete("first"), lambda d: d.tags.delete("first"))
 operation("list 3 versions", lambda d: d.versions(), lambda d: d.versions())
-operation(
-    "clean up 1 of 3 versions",
-    lambda d: d.cleanup_old_versions(older_than=NOW, error_if_tagged_old_versions=False),
-    lambda d: d.cleanup_old_versions(older_than=NOW, error_if_tagged_old_versions=False),
+
+
+def _clean_up(dataset: Any) -> object:
+    return dataset.cleanup_old_versions(older_than=NOW, error_if_tagged_old_versions=False)
+
+
+def _compacted(opened: Callable[[Side], Any], compact: Callable[[Any], Any]) -> Any:
+    """Return a function that compacts a table without tags, and opens it again."""
+
+    def prepare(side: Side) -> Any:
+        dataset = opened(side)
+        dataset.tags.delete("first")
+        compact(dataset)
+        return opened(side)
+
+    return prepare
+
+
+operation("clean up 1 of 3 versions", _clean_up, _clean_up)
+OPERATIONS["clean up 4 versions and 10 files"] = (
+    (_compacted(Side.ours, lambda d: d.compact_files()), _clean_up),
+    (_compacted(Side.theirs, lambda d: d.optimize.compact_files()), _clean_up),
 )
 
 

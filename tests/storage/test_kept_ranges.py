@@ -15,6 +15,8 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 import lance_spark
+from lance_spark.errors import CorruptFileError
+from lance_spark.file.footer import Tail, expect_tail
 from lance_spark.scan.indexes.cache import IndexCache
 from lance_spark.storage import kept_ranges
 from lance_spark.storage.kept_ranges import KEPT, MAX_LENGTH, WHOLE, KeptRanges
@@ -56,6 +58,29 @@ def read(source: RemoteSource, *ranges: tuple[int, int]) -> None:
     places = [ByteRange(*place) for place in ranges]
     for (start, length), data in zip(ranges, source.read(places), strict=True):
         assert data.tobytes() == CONTENT[start : start + length]
+
+
+def test_the_end_of_a_file_is_read_once() -> None:
+    """The pages of the last columns are there, and small files of indexes are there as a whole."""
+    store, size = Store(), len(CONTENT)
+    source = opened(store)
+    tail = Tail(source)
+    assert tail.all_bytes is None
+    read(source, (size - 100, 100), (size - MAX_LENGTH, 7))
+    assert store.ranges == [(size - MAX_LENGTH, size)]
+    read(source, (size - MAX_LENGTH - 1, 2))
+    with pytest.raises(CorruptFileError, match="lie outside the file"):
+        source.read([ByteRange(size - 1, 2)])
+    KEPT.clear()
+    store.ranges.clear()
+    for _ in range(2):
+        source = opened(store)
+        source.end_bytes = size
+        expect_tail(source)
+        whole = Tail(source).all_bytes
+        assert whole is not None
+        assert whole.tobytes() == CONTENT
+    assert store.ranges == [(0, size)]
 
 
 def test_short_ranges_are_read_once_in_a_process() -> None:

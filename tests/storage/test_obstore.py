@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,14 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import InvalidOptionError, LanceError, StorageError
+from lance_spark.storage import connect
 from lance_spark.storage.options.obstore_config import config_of
 from lance_spark.storage.retry import is_transient
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.write import multipart
 from tests.storage.retry.tables import KINDS
-from tests.support.stores import azurite, gcs
+from tests.support.stores import azurite, gcs, keyed_s3, s3_products
 from tests.support.stores import proxy as faults
 from tests.support.stores.aws import BUCKET, SECRET, Aws
 from tests.support.stores.azurite import Azurite
@@ -32,6 +35,8 @@ from tests.support.stores.table_suite import TableSuite, rows, values
 pytest.importorskip(
     "obstore", reason="obstore is not installed: pip install 'lance-spark[obstore]'"
 )
+#: A server that cannot commit.
+IGNORING = s3_products.PRODUCTS["Garage"]
 OBSTORE = {"file_system": "obstore"}
 MIB = 1024 * 1024
 _SECONDS = 20
@@ -260,6 +265,66 @@ def test_options() -> None:
         ObjectStore.from_uri("s3://bucket/t", {"file_system": "other"})
     # Options serve tables on stores of several kinds.
     assert ObjectStore.from_uri("memory://t", OBSTORE).scheme == "memory"
+
+
+def test_errors_are_those_of_s3fs(aws: Aws) -> None:
+    other = "s3://no-such-bucket/t"
+    uri = f"s3://{BUCKET}/{uuid.uuid4().hex}"
+    lance_spark.write_dataset(rows(1), uri, storage_options=aws.theirs)
+    with keyed_s3.serving("AKIAONE", "one") as keyed, s3_products.serving(IGNORING) as ignoring:
+        wrong = {**keyed.options, "aws_access_key_id": "AKIAOTHER"}
+        anonymous = {**keyed.options, "aws_skip_signature": "true"}
+        no_file = {**aws.theirs, "aws_ca_bundle": "/no/such/file"}
+        actions: list[tuple[str, dict[str, str], Callable[[str, dict[str, Any]], object]]] = [
+            (other, aws.theirs, opened),
+            (other, aws.theirs, created),
+            (other, aws.theirs, lambda *at: ObjectStore.from_uri(*at).list("d")),
+            (other, aws.theirs, lambda *at: ObjectStore.from_uri(*at).delete(["a", "b"])),
+            (uri + "2", aws.theirs, opened),
+            (uri, aws.theirs, created),
+            (uri, aws.theirs, lambda *at: ObjectStore.from_uri(*at).read_bytes("x")),
+            (uri, aws.theirs, lambda *at: ObjectStore.from_uri(*at).open("x")),
+            (uri, aws.theirs, lambda *at: ObjectStore.from_uri(*at).copy("x", "y")),
+            (uri, no_file, opened),
+            ("s3://one/t", wrong, opened),
+            ("s3://one/t", wrong, created),
+            ("s3://one/t", anonymous, opened),
+            (f"s3://{BUCKET}/t", ignoring.options, created),
+        ]
+        for place, options, act in actions:
+            answers = []
+            for file_system in ("fsspec", "obstore"):
+                connect.forget_probes()
+                try:
+                    answer = repr(act(place, {**options, "file_system": file_system}))
+                except LanceError as error:
+                    text = re.sub(r"[0-9a-f-]{36}", "<uuid>", str(error))
+                    answer = f"{type(error).__name__} {type(error.__cause__).__name__} {text}"
+                answers.append(answer)
+            assert answers[0] == answers[1]
+    for endpoint in ("nonsense", "http://", "ftp://host", "http://[x"):
+        # obstore would panic.
+        with pytest.raises(InvalidOptionError, match="endpoint must be a URL"):
+            opened(uri, {**aws.theirs, **OBSTORE, "aws_endpoint": endpoint})
+
+
+def opened(uri: str, options: dict[str, Any]) -> object:
+    return lance_spark.open_dataset(uri, storage_options=options)
+
+
+def created(uri: str, options: dict[str, Any]) -> object:
+    return lance_spark.write_dataset(rows(1), uri, storage_options=options)
+
+
+def test_a_panic_is_an_error(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    panic = type("PanicException", (BaseException,), {})
+
+    def fail(*_: object, **__: object) -> None:
+        raise panic("request valid")
+
+    monkeypatch.setattr("obstore.get", fail)
+    with pytest.raises(StorageError, match="obstore failed: request valid"):
+        store.read_bytes("x")
 
 
 def test_errors_show_no_secrets_and_can_be_classified(aws: Aws, root: str) -> None:

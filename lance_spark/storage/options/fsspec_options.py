@@ -88,7 +88,7 @@ KNOWN: frozenset[str] = frozenset(
 VARIABLES = {
     "s3": (
         "region", "endpoint", "skip_signature", "virtual_hosted_style_request", "unsigned_payload",
-        "request_payer", "allow_http",
+        "request_payer", "allow_http", "ca_bundle",
         "conditional_put", "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled",
         "sse_customer_key_base64",
     ),

@@ -105,9 +105,23 @@ def config_of(scheme: str, arguments: Mapping[str, Any]) -> ObstoreConfig:
             f"storage option {name} is not supported together with {FILE_SYSTEM}={OBSTORE}: leave "
             "out one of them"
         )
-    if urlsplit(config.server).scheme == "http":
+    if _scheme_of(config.server) == "http":
         client["allow_http"] = True
     return config
+
+
+def _scheme_of(server: str) -> str:
+    """Return "http" or "https". obstore panics at the first request to any other text."""
+    try:
+        parts = urlsplit(server)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise InvalidOptionError(
+            "storage option endpoint must be a URL of a server that begins with http:// or https://"
+        )
+    return parts.scheme
 
 
 def _s3(left: dict[str, Any], client: dict[str, Any]) -> ObstoreConfig:
@@ -121,8 +135,6 @@ def _s3(left: dict[str, Any], client: dict[str, Any]) -> ObstoreConfig:
     secure = left.pop("use_ssl", True) and client_kwargs.pop("use_ssl", True)
     config = ObstoreConfig("s3", server or _AWS, client=client)
     settings = config.settings
-    # S3 deletes many objects by one request, which some servers do not know.
-    settings["disable_bulk_delete"] = True
     if server:
         settings["endpoint"] = settings["aws_endpoint_url_s3"] = server
     elif not secure:

@@ -12,6 +12,7 @@ Values may be secrets, so no error contains a value.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -162,6 +163,18 @@ def _any_certificate(target: dict[str, Any], value: str) -> None:
         into("client_kwargs", "verify")(target, False)  # type: ignore[arg-type]
 
 
+def _authorities(target: dict[str, Any], value: str) -> None:
+    """Set the file with the certificates of the authorities that are trusted."""
+    if not os.path.isfile(value):
+        # The packages would say that a file is not found, as of a missing object.
+        raise InvalidOptionError(
+            "storage option ca_bundle, or the environment variable AWS_CA_BUNDLE: must be a file "
+            "with certificates (PEM), which exists wherever tables are read or written"
+        )
+    if (target.get("client_kwargs") or {}).get("verify") is not False:
+        into("client_kwargs", "verify")(target, value)
+
+
 def _proxy(target: dict[str, Any], value: str) -> None:
     into("config_kwargs", "proxies")(target, {"http": value, "https": value})  # type: ignore[arg-type]
 
@@ -288,6 +301,7 @@ S3: dict[str, OptionSetter] = {
         }.items()
     },
     "allow_invalid_certificates": _any_certificate,
+    "ca_bundle": _authorities,
     "proxy_url": _proxy,
     "connect_timeout": seconds("connect_timeout", "config_kwargs", "connect_timeout"),
     "timeout": seconds("timeout", "config_kwargs", "read_timeout"),

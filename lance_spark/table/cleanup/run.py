@@ -24,16 +24,14 @@ never removed.
 from __future__ import annotations
 
 import datetime
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from lance_spark import progress
 from lance_spark.arguments import check_least
-from lance_spark.errors import InvalidInputError, StorageError
+from lance_spark.errors import InvalidInputError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup.files import FilePurpose
 from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPlanner, CleanupPolicy
@@ -41,7 +39,9 @@ from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPlanner, CleanupP
 DEFAULT_AGE = datetime.timedelta(days=14)
 DEFAULT_DELETE_CONCURRENCY = 16
 _MICROSECOND = datetime.timedelta(microseconds=1)
-_BATCH = 256
+#: Files, and requests that delete many files.
+_LEAST_FILES, _REQUESTS = 256, 4
+_STEPS_OF_A_SECOND = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,8 @@ def cleanup(
     delete_rate_limit : int, optional
         Maximum number of files deleted per second.
     delete_concurrency : int, optional
-        Maximum number of concurrent requests, 16 by default. Local files are deleted one by one.
+        Maximum number of concurrent requests, 16 by default; 4 if each deletes many files. Local
+        files are deleted one by one.
 
     Raises
     ------
@@ -271,8 +272,12 @@ class _Deletion:
         self._store = store
         self._interval = 1 / rate if rate else 0.0
         self._next = time.monotonic()
-        self._lock = threading.Lock()
-        self._concurrency = 1 if store.is_local else concurrency or DEFAULT_DELETE_CONCURRENCY
+        self._concurrency = concurrency or DEFAULT_DELETE_CONCURRENCY
+        #: Files between two looks at the rate; so few that an unexpected error ends the run before
+        #: all requests are under way.
+        self._step = max(_LEAST_FILES, _REQUESTS * store.deleted_at_once)
+        if rate:
+            self._step = min(self._step, max(1, rate // _STEPS_OF_A_SECOND))
         self.failures: list[str] = []
 
     def delete(self, files: Sequence[RemovedFile], stage: str) -> list[RemovedFile]:
@@ -285,44 +290,25 @@ class _Deletion:
         """
         if not files:
             return []
-        with progress.stage(stage, len(files), "files") as counter:
-            return self._counted(files, counter)
-
-    def _counted(
-        self, files: Sequence[RemovedFile], counter: progress.Counter
-    ) -> list[RemovedFile]:
-        if self._concurrency == 1:
-            removed = []
-            for file in files:
-                removed += [file] if self._delete(file) else []
-                counter.advance()
-            return removed
         removed = []
-        with ThreadPoolExecutor(self._concurrency) as pool:
-            # In batches, so that an unexpected error ends the run before all requests are under
-            # way.
-            for start in range(0, len(files), _BATCH):
-                batch = files[start : start + _BATCH]
-                results = pool.map(self._delete, batch)
-                for file, is_gone in zip(batch, results, strict=True):
-                    removed += [file] if is_gone else []
-                    counter.advance()
+        with progress.stage(stage, len(files), "files") as counter:
+            for start in range(0, len(files), self._step):
+                step = files[start : start + self._step]
+                self._wait(len(step))
+                errors = self._store.delete_each([file.path for file in step], self._concurrency)
+                for file, error in zip(step, errors, strict=True):
+                    if error is None:
+                        removed.append(file)
+                    else:
+                        self.failures.append(str(error))
+                counter.advance(len(step))
         return removed
 
-    def _delete(self, file: RemovedFile) -> bool:
-        self._wait()
-        try:
-            self._store.delete([file.path])
-        except StorageError as error:
-            self.failures.append(str(error))
-            return False
-        return True
-
-    def _wait(self) -> None:
+    def _wait(self, count: int) -> None:
+        """Wait until that number of files may be deleted at once."""
         if not self._interval:
             return
-        with self._lock:
-            now = time.monotonic()
-            wait = max(self._next - now, 0.0)
-            self._next = now + wait + self._interval
-        time.sleep(wait)
+        now = time.monotonic()
+        last = max(self._next, now) + (count - 1) * self._interval
+        self._next = last + self._interval
+        time.sleep(last - now)

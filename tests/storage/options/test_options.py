@@ -192,6 +192,7 @@ def test_endpoints_of_azure_without_tls_become_connection_strings() -> None:
         ("s3", {"sse_customer_key_base64": "hunter2hunter2"}, "KMS"),
         ("s3", {"server_side_encryption": "sse-c"}, "SSE-C"),
         ("s3", {"request_payer": "hunter2hunter2"}, "true or false"),
+        ("s3", {"aws_ca_bundle": "/no/such/file"}, "ca_bundle.*must be a file"),
         ("gs", {"allow_invalid_certificates": "true"}, "always checks"),
         ("gs", {"service_account_key": "hunter2hunter2"}, "JSON"),
         ("az", {"azure_federated_token_file": "/x"}, "AZURE_FEDERATED_TOKEN_FILE"),

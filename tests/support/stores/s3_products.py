@@ -8,8 +8,10 @@ docs/reference/stores.md.
 from __future__ import annotations
 
 import asyncio
+import base64
 import datetime
 import hashlib
+import html
 import ipaddress
 import itertools
 import re
@@ -94,6 +96,12 @@ class Product:
         Answer to a put in chunks with a trailer.
     wants_md5 : bool
         Whether the removal of several objects needs Content-MD5.
+    removals : tuple of int and str, optional
+        Answer to the removal of several objects. By default, it is served.
+    kept : str, optional
+        Pattern of the keys for which that answer has an error.
+    is_silent : bool
+        Whether that answer names no object, and none is removed.
     equal_parts : bool
         Whether all parts of an upload but the last must have one length.
     starts_after : bool
@@ -111,6 +119,9 @@ class Product:
     unchecked: tuple[int, str] | None = None
     chunks: tuple[int, str] | None = None
     wants_md5: bool = False
+    removals: tuple[int, str] | None = None
+    kept: str | None = None
+    is_silent: bool = False
     equal_parts: bool = False
     starts_after: bool = True
     virtual_hosts: bool = False
@@ -348,11 +359,31 @@ class S3Server:
             )
         if "uploadId" in request.query:
             return self._complete(request, key)
-        if self.product.wants_md5 and "Content-MD5" not in request.headers:
+        return self._remove(request, key, body)
+
+    def _remove(self, request: web.Request, key: str, body: bytes) -> web.Response:
+        """Remove several objects."""
+        product = self.product
+        md5 = request.headers.get("Content-MD5")
+        named = [name for name in request.headers if name.lower().startswith("x-amz-checksum-")]
+        if product.removals:
+            return self._error(*product.removals, key)
+        if md5 is None and (product.wants_md5 or not named):
             return self._error(400, "MissingContentMD5", key)
-        for name in re.findall("<Key>(.*?)</Key>", body.decode()):
+        if product.checksums and named:
+            return self._error(*product.checksums, key)
+        if md5 is not None and base64.b64decode(md5) != hashlib.md5(body).digest():
+            return self._error(400, "BadDigest", key)
+        text = ""
+        for name in map(html.unescape, re.findall("<Key>(.*?)</Key>", body.decode())):
+            if product.is_silent:
+                continue
+            if product.kept and re.search(product.kept, name):
+                text += f"<Error><Key>{escape(name)}</Key><Code>InternalError</Code></Error>"
+                continue
             self.objects.pop(name, None)
-        return self._xml("<DeleteResult></DeleteResult>")
+            text += f"<Deleted><Key>{escape(name)}</Key></Deleted>"
+        return self._xml(f"<DeleteResult>{text}</DeleteResult>")
 
     def _complete(self, request: web.Request, key: str) -> web.Response:
         refused = self._refused(request, key)
@@ -407,6 +438,10 @@ def serving(product: Product, certificate: ssl.SSLContext | None = None) -> Iter
         server.stop()
 
 
+#: File with the certificate, for clients that trust it.
+AUTHORITY = "authority.pem"
+
+
 def certificate(folder: Path) -> ssl.SSLContext:
     """Return a certificate of this machine that no authority has signed."""
     from cryptography import x509
@@ -429,6 +464,8 @@ def certificate(folder: Path) -> ssl.SSLContext:
         .add_extension(host, critical=False)
         .sign(key, hashes.SHA256())
     )
+    public = made.public_bytes(serialization.Encoding.PEM)
+    (folder / AUTHORITY).write_bytes(public)
     file = folder / "server.pem"
     file.write_bytes(
         key.private_bytes(
@@ -436,7 +473,7 @@ def certificate(folder: Path) -> ssl.SSLContext:
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
-        + made.public_bytes(serialization.Encoding.PEM)
+        + public
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file)

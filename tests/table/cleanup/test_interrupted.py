@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ def failing_at(
     call: int, error: Callable[[str], BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], int]:
     """Let the store fail at deletion number `call`, counted from 0; return the counter of calls."""
-    delete, remove_folder = ObjectStore.delete, ObjectStore.remove_folder
+    delete, remove_folder = ObjectStore._delete, ObjectStore.remove_folder
     calls = [0]
 
     def count(path: str) -> None:
@@ -57,17 +57,19 @@ def failing_at(
         if calls[0] == call + 1:
             raise error(path)
 
-    def failing_delete(self: ObjectStore, paths: Iterable[str]) -> None:
-        for path in paths:
+    def failing_delete(self: ObjectStore, path: str) -> StorageError | None:
+        try:
             count(path)
-            delete(self, [path])
+        except StorageError as failure:
+            return failure
+        return delete(self, path)
 
     def failing_remove(self: ObjectStore, folder: str) -> None:
         if error is Killed:
             count(folder)
         remove_folder(self, folder)
 
-    monkeypatch.setattr(ObjectStore, "delete", failing_delete)
+    monkeypatch.setattr(ObjectStore, "_delete", failing_delete)
     monkeypatch.setattr(ObjectStore, "remove_folder", failing_remove)
     return lambda: calls[0]
 
@@ -353,19 +355,20 @@ def test_remote_stores_delete_files_concurrently(path: Path) -> None:
     for name in files(path):
         store.write_bytes(name, (path / name).read_bytes())
     at_once, most, lock = [0], [0], threading.Lock()
-    delete = ObjectStore.delete
+    delete = ObjectStore._delete
 
-    def slow(self: ObjectStore, paths: Iterable[str]) -> None:
+    def slow(self: ObjectStore, path: str) -> StorageError | None:
         with lock:
             at_once[0] += 1
             most[0] = max(most[0], at_once[0])
         time.sleep(0.002)
-        delete(self, paths)
+        error = delete(self, path)
         with lock:
             at_once[0] -= 1
+        return error
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ObjectStore, "delete", slow)
+        patch.setattr(ObjectStore, "_delete", slow)
         remote_stats = lance_spark.open_dataset(remote).cleanup_old_versions(
             **OLD, delete_concurrency=4
         )
