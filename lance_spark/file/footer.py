@@ -104,7 +104,7 @@ class Tail:
         self.size = source.size
         tail = tail_range(self.size)
         self.start = tail.offset
-        (self._bytes,) = source.read([tail])
+        (self._bytes,) = _describe(source, [tail])
         #: The last bytes of the file, as many as a footer has.
         self.end = self._bytes[-_FOOTER.size :].tobytes()
 
@@ -135,11 +135,17 @@ class Tail:
         if not start:
             return [data[offset : offset + length] for offset, length in ranges]
         missing = [r for r in ranges if r.offset < start]
-        fetched = iter(self._source.read(missing) if missing else ())
+        fetched = iter(_describe(self._source, missing) if missing else ())
         return [
             next(fetched) if offset < start else data[offset - start : offset - start + length]
             for offset, length in ranges
         ]
+
+
+def _describe(source: ByteSource, ranges: Sequence[ByteRange]) -> list[Bytes]:
+    if isinstance(source, RemoteSource):
+        return source.read_description(ranges)
+    return source.read(ranges)
 
 
 def tail_range(size: int) -> ByteRange:
