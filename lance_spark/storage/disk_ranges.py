@@ -268,7 +268,7 @@ class DiskRanges:
     def write(self, name: str, data: Bytes) -> None:
         """Write an entry soon, unless too much is waiting."""
         size = len(data)
-        if size > min(MAX_LENGTH, self._max_bytes // _MOST_SHARE):
+        if not 0 < size <= min(MAX_LENGTH, self._max_bytes // _MOST_SHARE):
             return
         is_whole = isinstance(data.base, bytes) and len(data.base) == size
         if data.base is not None and not is_whole:
@@ -340,8 +340,8 @@ class DiskRanges:
         try:
             size = status.st_size - _DIGEST_BYTES
             data = digest = b""
-            if 0 <= size <= MAX_LENGTH and length in (size, -1):
-                data = os.read(descriptor, size) if size else b""
+            if 0 < size <= MAX_LENGTH and length in (size, -1):
+                data = os.read(descriptor, size)
                 digest = os.read(descriptor, _DIGEST_BYTES)
             if len(data) != size or digest != _digest(name, data):
                 os.unlink(name, dir_fd=directory)

@@ -31,6 +31,7 @@ from lance_spark.storage.connect import (
 from lance_spark.storage.disk_ranges import (
     DiskFile,
     DiskRanges,
+    DiskSettings,
     identity_of,
     is_never_reused,
     parse_settings,
@@ -135,10 +136,11 @@ class ObjectStore(Folders):
         self._retries = Retries.of(self._options, self._fs)
         self.reads_at_once = reads_at_once(self._fs, self._io_threads)
         self.ahead_bytes = parse_ahead_bytes(self._arguments)
-        self._disk_settings = None
-        if self._fs is not None and self.scheme != "memory":
-            self._disk_settings = parse_settings(self._arguments)
-        self._disk_identity: bytes | None = None
+        if not location.is_local:
+            # Here only for the errors: a task of Spark sets the default after this.
+            parse_settings(self._arguments)
+        self._disk: tuple[DiskSettings, bytes] | None = None
+        self._knows_disk = False
         self._handler: CommitHandler | None = None
         self._manifest_store: ManifestStore | None = None
 
@@ -303,19 +305,27 @@ class ObjectStore(Folders):
     def _kept(self, path: str, keep: Keep | None, mark: int | str | None) -> KeptFile:
         """Return what is kept of a file of a remote store; see `file_key`."""
         full = self._full(path)
+        if not self._knows_disk:
+            self._disk, self._knows_disk = self._find_disk(), True
         disk = None
-        settings = self._disk_settings
+        keeps_all = keep is Keep.INDEX_FILE
         # A file with a tag is written again under its name.
-        if settings is not None and not isinstance(mark, str) and is_never_reused(full):
-            if self._disk_identity is None:
-                self._disk_identity = self._identity()
-            if self._disk_identity:
-                disk = DiskFile(DiskRanges.of(settings), self._disk_identity, full, mark)
-        keeps_all = keep is Keep.INDEX_FILE or (settings is not None and settings.keeps_data)
+        if self._disk is not None and not isinstance(mark, str) and is_never_reused(full):
+            settings, identity = self._disk
+            keeps_all |= settings.keeps_data
+            disk = DiskFile(DiskRanges.of(settings), identity, full, mark)
         return KeptFile(file_key(self._fs, full, mark), disk, keeps_all=keeps_all)
 
-    def _identity(self) -> bytes:
-        """Return the identity of the store on the disk; empty if no other process knows it."""
+    def _find_disk(self) -> tuple[DiskSettings, bytes] | None:
+        """Return the settings of the disk, and what the store is called there."""
+        settings = None
+        if self.scheme != "memory":
+            settings = parse_settings(self._arguments)
+        identity = None if settings is None else self._identity()
+        return None if settings is None or identity is None else (settings, identity)
+
+    def _identity(self) -> bytes | None:
+        """Return a digest of the store that other processes find; None if they cannot."""
         expiring: tuple[str, ...] = ()
         source = None
         if self._credentials is not None and self._credentials.is_renewable:
@@ -326,7 +336,7 @@ class ObjectStore(Folders):
             for name, value in self._arguments.items()
             if name not in OWN and name not in expiring
         }
-        return identity_of(self.scheme, options, source) or b""
+        return identity_of(self.scheme, options, source)
 
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """Return the content of a small file.
