@@ -43,6 +43,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -228,10 +229,10 @@ class DiskRanges:
         """Return the cache of this process in a folder."""
         key = settings.folder, settings.max_bytes
         with _Process.lock:
-            cache = _Process.caches.get(key)
-            if cache is None:
-                cache = _Process.caches[key] = DiskRanges(settings)
-            return cache
+            ranges = _Process.caches.get(key)
+            if ranges is None:
+                ranges = _Process.caches[key] = DiskRanges(settings)
+            return ranges
 
     def forked(self) -> None:
         """Begin again in a forked process, where no thread writes."""
@@ -428,8 +429,9 @@ class DiskRanges:
             return None, ""
         name = f"{folder}/.{secrets.token_hex(15)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with suppress(FileExistsError):
-            os.mkdir(folder, 0o700, dir_fd=directory)
+        if not _exists(directory, folder):
+            with suppress(FileExistsError):
+                os.mkdir(folder, 0o700, dir_fd=directory)
         with self._locked(directory) as usage:
             used = self._used(directory, usage) + _on_disk(size)
             if used > self._max_bytes:
@@ -519,14 +521,14 @@ def disk_stats() -> CacheStats:
     with _Process.lock:
         caches = list(_Process.caches.values())
     total = CacheStats()
-    for cache in caches:
-        total += cache.stats()
+    for ranges in caches:
+        total += ranges.stats()
     return total
 
 
 def drain(seconds: float = _END_SECONDS) -> bool:
     """Wait until what waits is written; see `DiskRanges.drain`."""
-    return all(cache.drain(seconds) for cache in list(_Process.caches.values()))
+    return all(ranges.drain(seconds) for ranges in list(_Process.caches.values()))
 
 
 def _write_whole(descriptor: int, data: memoryview) -> None:
@@ -558,6 +560,7 @@ def _record(usage: int, used: int) -> None:
     os.pwrite(usage, f"{_machine_start()} {used}".ljust(80).encode(), 0)
 
 
+@cache
 def _machine_start() -> str:
     """Return a text that another start of the machine does not have."""
     try:
@@ -571,8 +574,8 @@ def _forked() -> None:
     # Another thread of the parent may have held a lock.
     _Process.lock = threading.Lock()
     _Process.bypassed = 0
-    for cache in _Process.caches.values():
-        cache.forked()
+    for ranges in _Process.caches.values():
+        ranges.forked()
 
 
 atexit.register(drain)
