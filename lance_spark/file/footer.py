@@ -104,7 +104,7 @@ class Tail:
         self.size = source.size
         tail = _tail_range(source)
         self.start = tail.offset
-        (self._bytes,) = source.read([tail])
+        (self._bytes,) = _describe(source, [tail])
         if isinstance(source, RemoteSource):
             source.keep_end(self._bytes)
         #: The last bytes of the file, as many as a footer has.
@@ -137,11 +137,17 @@ class Tail:
         if not start:
             return [data[offset : offset + length] for offset, length in ranges]
         missing = [r for r in ranges if r.offset < start]
-        fetched = iter(self._source.read(missing) if missing else ())
+        fetched = iter(_describe(self._source, missing) if missing else ())
         return [
             next(fetched) if offset < start else data[offset - start : offset - start + length]
             for offset, length in ranges
         ]
+
+
+def _describe(source: ByteSource, ranges: Sequence[ByteRange]) -> list[Bytes]:
+    if isinstance(source, RemoteSource):
+        return source.read_description(ranges)
+    return source.read(ranges)
 
 
 def _tail_range(source: ByteSource) -> ByteRange:

@@ -214,8 +214,13 @@ class FileReader:
         check_rows(rows, self._num_rows, self._source.name)
         stored = [self.stored(field) for field in fields]
         columns = [self._columns_of(field, column_of) for field in stored]
-        self._load([column for field_columns in columns for column in field_columns])
-        arrays = self._arrays(stored, columns, rows)
+        try:
+            self._load([column for field_columns in columns for column in field_columns])
+            arrays = self._arrays(stored, columns, rows)
+        except CorruptFileError:
+            if isinstance(self._source, RemoteSource):
+                self._source.forget()
+            raise
         texts = [
             read_json(array, stored_field, self._source.name)
             for array, stored_field in zip(arrays, stored, strict=True)

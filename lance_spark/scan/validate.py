@@ -33,6 +33,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.assemble import files_of, locate
 from lance_spark.scan.fragment.overlays import Overlays
+from lance_spark.storage.disk_ranges import bypassed
 from lance_spark.storage.kept_ranges import KEPT
 from lance_spark.storage.parallel import read_each
 from lance_spark.table.fragments.files import DataFile, Lineage
@@ -64,10 +65,11 @@ def validate(table: OpenTable) -> None:
         The store failed for another reason than a missing file.
     """
     if not table.store.is_local:
-        # The check is of the files, not of what the process has kept of them.
+        # The check is of the files, not of what was kept of them.
         KEPT.clear()
-    # Two checks can report one error, for example of a deletion file.
-    problems = list(islice(_unique(_problems(table)), MAX_PROBLEMS + 1))
+    with bypassed():
+        # Two checks can report one error, for example of a deletion file.
+        problems = list(islice(_unique(_problems(table)), MAX_PROBLEMS + 1))
     if not problems:
         return
     table_name = table.store.display

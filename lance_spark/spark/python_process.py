@@ -30,6 +30,8 @@ _STREAMS = "python_streaming_source_runner.py"
 _DESCRIPTORS = range(3, 32)
 #: The number of modules that were loaded when objects were left out last.
 _frozen = {"modules": 0}
+#: Whether the process knows the folder for ranges of files.
+_is_shared = {"known": False}
 
 
 class TaskObject:
@@ -43,12 +45,13 @@ class TaskObject:
 def begin_task() -> None:
     """Prepare a process that runs tasks; other processes are left as they are.
 
-    The part of the task that Spark has sent is acknowledged, and modules are left out of the
-    collection of garbage.
+    The part of the task that Spark has sent is acknowledged, modules are left out of the collection
+    of garbage, and the workers of the executor share ranges of files.
     """
     if _runs(_TASKS):
         _acknowledge()
         leave_modules_uncollected()
+        _share_ranges()
 
 
 def leave_modules_uncollected() -> None:
@@ -83,6 +86,30 @@ def plain_messages() -> Iterator[None]:
 
 def _runs(*modules: str) -> bool:
     return len(sys.argv) > 1 and sys.argv[1].startswith(modules)
+
+
+def _share_ranges() -> None:
+    """Keep ranges of files in the executor's folder on the local disk, if Spark may write there.
+
+    Spark removes the folder with the executor. It names the folder in the environment of Python
+    workers, and sends the settings of the application with each task of a query. Without these, it
+    is not known whether the application encrypts what it writes to local disks, and nothing is kept
+    there.
+    """
+    if _is_shared["known"]:
+        return
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None or context.getLocalProperty("spark.app.id") is None:
+        return
+    from lance_spark.storage.disk_ranges import use_by_default
+
+    _is_shared["known"] = True
+    encrypts = context.getLocalProperty("spark.io.encryption.enabled") or "false"
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    if encrypts.strip().lower() == "false" and os.path.isabs(folder):
+        use_by_default(folder)
 
 
 def _acknowledge() -> None:

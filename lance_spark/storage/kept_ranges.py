@@ -9,6 +9,9 @@ its table is created again: a kept manifest is used only if a listing shows its 
 A range can also be under way: `expect` has requested it, and readers that need it wait for this one
 request.
 
+Processes of a machine can share ranges on its disk, too (`disk_ranges`). A `KeptFile` looks for a
+range in both places.
+
 Files are known by file system, path, and size or tag. The files that were used longest ago are
 dropped when all ranges have more than `default_bytes`: a 64th of the memory of the process, from 16
 MiB to 64 MiB. The environment variable `LANCE_SPARK_KEPT_MIB` sets another limit; 0 keeps nothing.
@@ -19,10 +22,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
+from enum import Enum
 
 import numpy as np
 
 from lance_spark._forks import after_fork
+from lance_spark.storage.disk_ranges import DiskFile
 from lance_spark.storage.memory import CacheStats, cache_limit
 from lance_spark.storage.scheduler import Request
 from lance_spark.storage.source import ByteRange, Bytes
@@ -79,6 +84,11 @@ class KeptRanges:
         if self._max_bytes is None:
             self._max_bytes = default_bytes()
         return self._max_bytes
+
+    def knows(self, file: Hashable, byte_range: ByteRange) -> bool:
+        """Return whether a range is kept or under way. This is not counted."""
+        with self._lock:
+            return (file, byte_range) in self._under_way or byte_range in self._files.get(file, ())
 
     def expect(self, file: Hashable, byte_range: ByteRange, request: Request) -> bool:
         """Return whether a range is neither kept nor under way, so that the request is sent."""
@@ -163,3 +173,99 @@ class KeptRanges:
 
 KEPT = KeptRanges()
 after_fork(KEPT.clear)
+
+
+class Keep(Enum):
+    """What is kept of a file that never changes.
+
+    A process keeps all short ranges. On the disk are ranges that describe a data file, and all
+    ranges of an index file.
+    """
+
+    DATA_FILE = "data file"
+    INDEX_FILE = "index file"
+
+
+class KeptFile:
+    """The ranges of a file that this process keeps, and those on the disk.
+
+    Parameters
+    ----------
+    key : hashable
+        The file in `KEPT`.
+    disk : DiskFile, optional
+    keeps_all : bool
+        Whether the disk has all ranges of the file, not only those that describe it.
+
+    Attributes
+    ----------
+    keeps_all : bool
+    """
+
+    def __init__(
+        self, key: Hashable, disk: DiskFile | None = None, *, keeps_all: bool = False
+    ) -> None:
+        self._key = key
+        self._disk = disk
+        self.keeps_all = disk is not None and keeps_all
+
+    def get(self, byte_range: ByteRange, *, on_disk: bool) -> Bytes | Request | None:
+        """Return the bytes of a range, or the request for them; None if neither.
+
+        Parameters
+        ----------
+        on_disk : bool
+            Whether the range describes the file, so that the disk can have it.
+        """
+        found = KEPT.get(self._key, byte_range)
+        if found is None and (on_disk or self.keeps_all):
+            found = self._from_disk(byte_range)
+        return found
+
+    def _from_disk(self, byte_range: ByteRange) -> Bytes | None:
+        data = None if self._disk is None else self._disk.read(byte_range)
+        if data is not None:
+            KEPT.put(self._key, byte_range, data)
+        return data
+
+    def is_first_use(self, byte_range: ByteRange) -> bool:
+        """Return whether an expected range is used for the first time."""
+        return KEPT.is_first_use(self._key, byte_range)
+
+    def expect(self, byte_range: ByteRange, request: Request) -> bool:
+        """Return whether a range that describes the file is unknown: the request is sent."""
+        if KEPT.knows(self._key, byte_range) or self._from_disk(byte_range) is not None:
+            return False
+        if not KEPT.expect(self._key, byte_range, request):
+            return False
+        if self._disk is not None:
+            self.put_later(byte_range, request)
+        return True
+
+    def put(self, byte_range: ByteRange, data: Bytes, *, on_disk: bool) -> None:
+        """Keep the bytes of a range; see `get`."""
+        KEPT.put(self._key, byte_range, data)
+        if self._disk is not None and (on_disk or self.keeps_all):
+            self._disk.write(byte_range, data)
+
+    def get_values(self, byte_range: ByteRange) -> Bytes | None:
+        """Return a range of any length that is on the disk only; None if it is not."""
+        return None if self._disk is None else self._disk.read(byte_range)
+
+    def put_later(self, byte_range: ByteRange, request: Request) -> None:
+        """Write the bytes of a request to the disk when they are there."""
+        disk, length = self._disk, byte_range.length
+
+        def arrived(_: object) -> None:
+            if disk is None or request.cancelled() or request.exception() is not None:
+                return
+            if length in (len(request.result()), -1):
+                disk.write(byte_range, np.frombuffer(request.result(), np.uint8))
+
+        request.add_done_callback(arrived)
+
+    def forget(self) -> None:
+        """Drop the ranges of the file, which may have arrived damaged."""
+        KEPT.forget(self._key)
+        if self._disk is not None:
+            self._disk.forget()

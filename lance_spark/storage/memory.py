@@ -21,7 +21,7 @@ class CacheStats:
     Attributes
     ----------
     entries : int
-        Files with kept ranges, or kept parts of indexes.
+        Files with kept ranges, kept parts of indexes, or ranges on the disk.
     nbytes, max_bytes : int
         Bytes that are kept, and their limit.
     hits, misses : int
@@ -33,6 +33,15 @@ class CacheStats:
     max_bytes: int = 0
     hits: int = 0
     misses: int = 0
+
+    def __add__(self, other: CacheStats) -> CacheStats:
+        return CacheStats(
+            self.entries + other.entries,
+            self.nbytes + other.nbytes,
+            self.max_bytes + other.max_bytes,
+            self.hits + other.hits,
+            self.misses + other.misses,
+        )
 
 
 def process_memory() -> int:

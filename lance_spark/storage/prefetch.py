@@ -211,7 +211,8 @@ class AheadSource:
                     for piece in pieces
                     if piece.stop > offset and piece.start < offset + length
                 ]
-            count, total = count + parts, total + size
+            sent = [piece.stop - piece.start for piece in pieces if not piece.request.is_kept]
+            count, total = count + len(sent), total + sum(sent)
         if count:
             self._source.counts.add(count, total)
         return pieces_of

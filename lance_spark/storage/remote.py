@@ -16,7 +16,7 @@ import numpy as np
 
 from lance_spark.errors import CorruptFileError, InvalidOptionError
 from lance_spark.storage.errors import translated
-from lance_spark.storage.kept_ranges import KEPT, MAX_LENGTH, WHOLE
+from lance_spark.storage.kept_ranges import MAX_LENGTH, WHOLE, KeptFile
 from lance_spark.storage.memory import memory_share
 from lance_spark.storage.objects import objects_of
 from lance_spark.storage.options.fsspec_options import IO_THREADS, READ_AHEAD_BYTES, family_of
@@ -80,7 +80,13 @@ def coalesce(ranges: Sequence[ByteRange]) -> list[MergedRead]:
 
 
 class RemoteSource:
-    """A file behind fsspec; see `ByteSource`."""
+    """A file behind fsspec; see `ByteSource`.
+
+    Parameters
+    ----------
+    keep : callable, optional
+        Returns what is kept of a file that never changes, given its size.
+    """
 
     def __init__(
         self,
@@ -92,7 +98,7 @@ class RemoteSource:
         io_threads: int = DEFAULT_IO_THREADS,
         retries: Retries | None = None,
         *,
-        keep: bool = False,
+        keep: Callable[[int], KeptFile] | None = None,
     ) -> None:
         self._fs = fs
         self._retries = Retries.of({}, fs) if retries is None else retries
@@ -108,7 +114,7 @@ class RemoteSource:
         if not isinstance(size, int):
             raise CorruptFileError(f"{name}: the store does not report the size of the file")
         self.size = size
-        self._key = file_key(fs, path, size) if keep else None
+        self._kept = keep(size) if keep else None
         #: Most bytes at the end of the file that are read when it is opened.
         self.end_bytes = MAX_LENGTH
         self._end: Request | None = None
@@ -130,26 +136,36 @@ class RemoteSource:
         self._end.set_result(data)
 
     def expect(self, byte_range: ByteRange) -> None:
-        """Begin to fetch a short range inside the file that is read later; see `kept_ranges`."""
-        if self._key is None or not byte_range.length:
+        """Begin to fetch a short range inside the file that describes it, and is read later."""
+        if self._kept is None or not byte_range.length:
             return
         stop = byte_range.offset + byte_range.length
         request = Request(self.group(), self._path, byte_range.offset, stop)
-        if KEPT.expect(self._key, self._kept_as(byte_range), request):
+        if self._kept.expect(self._kept_as(byte_range), request):
             self._scheduler.send([request], ahead=True)
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         """Fetch the ranges: neighbours are merged, and reads run in parallel where possible.
 
-        Short ranges that the process has kept, or that are under way, are not fetched.
+        Ranges that are kept, or that are under way, are not fetched.
         """
         return self.request(ranges)()
 
+    def read_description(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
+        """Fetch ranges that describe the file, such as its footer: all of them are kept."""
+        return self._requested(ranges, describe=True)()
+
     def request(self, ranges: Sequence[ByteRange]) -> Callable[[], list[Bytes]]:
         """Send the requests of `read`; see `RemoteRanges`."""
-        known = [self._known(byte_range) for byte_range in ranges]
+        return self._requested(ranges, describe=False)
+
+    def _requested(
+        self, ranges: Sequence[ByteRange], *, describe: bool
+    ) -> Callable[[], list[Bytes]]:
+        known = [self._known(byte_range, describe) for byte_range in ranges]
         missing = [number for number, data in enumerate(known) if data is None]
-        return partial(self._finish, ranges, known, missing, self._request(ranges, missing))
+        fetched = self._request(ranges, missing)
+        return partial(self._finish, ranges, known, missing, fetched, describe)
 
     def _finish(
         self,
@@ -157,6 +173,7 @@ class RemoteSource:
         known: Sequence[Bytes | Request | None],
         missing: Sequence[int],
         fetched: Callable[[], list[Bytes]],
+        describe: bool,
     ) -> list[Bytes]:
         """Wait for ranges that are known or have been requested."""
         answer: list[Any] = list(known)
@@ -168,18 +185,18 @@ class RemoteSource:
         for numbers, wait in ((missing, fetched), (failed, again)):
             for number, data in zip(numbers, wait(), strict=True):
                 answer[number] = data
-                if self._key is not None:
-                    KEPT.put(self._key, self._kept_as(ranges[number]), data)
+                if self._kept is not None:
+                    self._kept.put(self._kept_as(ranges[number]), data, on_disk=describe)
         return answer
 
     def _kept_as(self, byte_range: ByteRange) -> ByteRange:
-        """Return the range as which `KEPT` has a range: a small file that is read whole has one of
+        """Return the range as which a range is kept: a small file that is read whole has one of
         its own.
         """
         is_whole = MAX_LENGTH < byte_range.length == self.size <= self.end_bytes
         return WHOLE if is_whole else byte_range
 
-    def _known(self, byte_range: ByteRange) -> Bytes | Request | None:
+    def _known(self, byte_range: ByteRange, describe: bool) -> Bytes | Request | None:
         """Return a range that is kept, or the request if it is under way; None if neither."""
         offset, length = byte_range
         end = self._end
@@ -190,11 +207,11 @@ class RemoteSource:
         for start, stop, merged in self._merged:
             if start <= offset and offset + length <= stop:
                 return merged[offset - start : offset - start + length]
-        if self._key is None:
+        if self._kept is None:
             return None
         as_kept = self._kept_as(byte_range)
-        kept = KEPT.get(self._key, as_kept)
-        if kept is not None and KEPT.is_first_use(self._key, as_kept):
+        kept = self._kept.get(as_kept, on_disk=describe)
+        if kept is not None and self._kept.is_first_use(as_kept):
             self.counts.add(1, length)
         return kept
 
@@ -222,7 +239,7 @@ class RemoteSource:
         parts_of = [self._parts(read) for read in reads]
         parts = [part for parts in parts_of for part in parts]
         self.counts.add(len(parts), sum(stop - start for start, stop in parts))
-        requests = self.begin(self.group(), parts) if parts else []
+        requests = self._scheduler.submit(self.group(), self._path, parts) if parts else []
 
         def finish() -> list[Bytes]:
             answer = [np.empty(0, dtype=np.uint8)] * len(ranges)
@@ -255,7 +272,22 @@ class RemoteSource:
         ahead : bool
             Whether the parts are not needed yet.
         """
-        return self._scheduler.submit(group, self._path, parts, ahead=ahead)
+        if self._kept is None or not self._kept.keeps_all:
+            return self._scheduler.submit(group, self._path, parts, ahead=ahead)
+        requests, sent = [], []
+        for start, stop in parts:
+            request = Request(group, self._path, start, stop)
+            byte_range = ByteRange(start, stop - start)
+            data = self._kept.get_values(byte_range)
+            if data is None:
+                self._kept.put_later(byte_range, request)
+                sent.append(request)
+            else:
+                request.answer(data)
+            requests.append(request)
+        if sent:
+            self._scheduler.send(sent, ahead=ahead)
+        return requests
 
     def need(self, requests: Sequence[Request]) -> None:
         """Send requests before those of other readers that do not wait yet."""
@@ -295,9 +327,9 @@ class RemoteSource:
         return list(pairwise(edges))
 
     def forget(self) -> None:
-        """Drop what the process has kept of the file, which may have arrived damaged."""
-        if self._key is not None:
-            KEPT.forget(self._key)
+        """Drop what is kept of the file, which may have arrived damaged."""
+        if self._kept is not None:
+            self._kept.forget()
 
     def close(self) -> None:
         """Release the last reads."""

@@ -106,6 +106,14 @@ class Credentials:
         self._renew_at = self._expires_at - self._offset if source else self._expires_at
 
     @property
+    def name(self) -> str | None:
+        """A text that other credentials do not have, with secrets; None without a source."""
+        source = self._source
+        if source is None:
+            return None
+        return json.dumps([source.function, source.request], sort_keys=True, default=str)
+
+    @property
     def is_renewable(self) -> bool:
         """Whether a source gives new values."""
         return self._source is not None

@@ -108,7 +108,11 @@ class Request(Future[Any]):
         None for the beginning and the end of the file.
     is_taken : bool
         Whether it left the queues.
+    is_kept : bool
+        Whether the bytes were known, so that it was never sent.
     """
+
+    is_kept = False
 
     def __init__(self, group: Group, path: str, start: int | None, stop: int | None) -> None:
         super().__init__()
@@ -117,6 +121,11 @@ class Request(Future[Any]):
         self.start = start
         self.stop = stop
         self.is_taken = False
+
+    def answer(self, data: Any) -> None:
+        """Complete the request without sending it."""
+        self.is_taken = self.is_kept = True
+        self.set_result(data)
 
 
 class _Turns:

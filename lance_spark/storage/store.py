@@ -28,12 +28,26 @@ from lance_spark.storage.connect import (
     of_uri,
     uses_obstore,
 )
+from lance_spark.storage.disk_ranges import (
+    DiskFile,
+    DiskRanges,
+    DiskSettings,
+    identity_of,
+    is_never_reused,
+    parse_settings,
+)
 from lance_spark.storage.errors import translated
 from lance_spark.storage.io_counts import CountedOutput, counts_of
-from lance_spark.storage.kept_ranges import KEPT, WHOLE
+from lance_spark.storage.kept_ranges import KEPT, WHOLE, Keep, KeptFile
 from lance_spark.storage.listing import Folders
 from lance_spark.storage.objects import objects_of
-from lance_spark.storage.options.fsspec_options import COMMIT_LOCK, OWN, family_of, to_fsspec
+from lance_spark.storage.options.fsspec_options import (
+    COMMIT_LOCK,
+    CREDENTIALS,
+    OWN,
+    family_of,
+    to_fsspec,
+)
 from lance_spark.storage.parallel import AT_ONCE, read_all
 from lance_spark.storage.remote import (
     RemoteSource,
@@ -71,7 +85,8 @@ class ObjectStore(Folders):
         Credentials and endpoint, by the names of other Lance clients or of the fsspec file system
         (`options`). Never shown by `repr` or in errors. `manifest_store` and `dynamodb_endpoint`
         belong to the manifest store, `io_threads` is the number of parallel reads,
-        `read_ahead_bytes` the bytes that scans read ahead, `commit_lock` names a lock for commits.
+        `read_ahead_bytes` the bytes that scans read ahead, `commit_lock` names a lock for commits,
+        `disk_cache` and others are about ranges on the disk (`disk_ranges`).
 
     Attributes
     ----------
@@ -124,6 +139,11 @@ class ObjectStore(Folders):
         self._retries = Retries.of(self._options, self._fs)
         self.reads_at_once = reads_at_once(self._fs, self._io_threads)
         self.ahead_bytes = parse_ahead_bytes(self._arguments)
+        if not location.is_local:
+            # Here only for the errors: a task of Spark sets the default after this.
+            parse_settings(self._arguments)
+        self._disk: tuple[DiskSettings, bytes] | None = None
+        self._knows_disk = False
         self._handler: CommitHandler | None = None
         self._manifest_store: ManifestStore | None = None
 
@@ -252,7 +272,7 @@ class ObjectStore(Folders):
         location = self._location.above(check_relative(folder))
         return None if location is None else ObjectStore(location, self.options)
 
-    def open(self, path: str, size: int | None = None, *, keep: bool = False) -> ByteSource:
+    def open(self, path: str, size: int | None = None, *, keep: Keep | None = None) -> ByteSource:
         """Open a file for reading.
 
         Parameters
@@ -260,9 +280,9 @@ class ObjectStore(Folders):
         size : int, optional
             Length of the file, if known: saves a request. A local file of another length is
             refused.
-        keep : bool
-            Whether short ranges of a remote file are kept for later reads of the process; see
-            `kept_ranges`. The file never changes.
+        keep : Keep, optional
+            What is kept of a remote file for later reads; see `kept_ranges`. The file never
+            changes. By default nothing is kept.
 
         Raises
         ------
@@ -278,11 +298,48 @@ class ObjectStore(Folders):
             source = local.LocalSource(full, size)
         else:
             options, threads = self._secrets, self._io_threads
+            kept = None if keep is None else partial(self._kept, path, keep)
             source = RemoteSource(
-                self._fs, full, self.name(path), size, options, threads, self._retries, keep=keep
+                self._fs, full, self.name(path), size, options, threads, self._retries, keep=kept
             )
         source.counts.total = self.io_counts
         return source
+
+    def _kept(self, path: str, keep: Keep | None, mark: int | str | None) -> KeptFile:
+        """Return what is kept of a file of a remote store; see `file_key`."""
+        full = self._full(path)
+        if not self._knows_disk:
+            self._disk, self._knows_disk = self._find_disk(), True
+        disk = None
+        keeps_all = keep is Keep.INDEX_FILE
+        # A file with a tag is written again under its name.
+        if self._disk is not None and not isinstance(mark, str) and is_never_reused(full):
+            settings, identity = self._disk
+            keeps_all |= settings.keeps_data
+            disk = DiskFile(DiskRanges.of(settings), identity, full, mark)
+        return KeptFile(file_key(self._fs, full, mark), disk, keeps_all=keeps_all)
+
+    def _find_disk(self) -> tuple[DiskSettings, bytes] | None:
+        """Return the settings of the disk, and what the store is called there."""
+        settings = None
+        if self.scheme != "memory":
+            settings = parse_settings(self._arguments)
+        identity = None if settings is None else self._identity()
+        return None if settings is None or identity is None else (settings, identity)
+
+    def _identity(self) -> bytes | None:
+        """Return a digest of the store that other processes find; None if they cannot."""
+        expiring: tuple[str, ...] = ()
+        source = None
+        if self._credentials is not None and self._credentials.is_renewable:
+            expiring = CREDENTIALS[family_of(self.scheme) or ""]
+            source = self._credentials.name
+        options = {
+            name: value
+            for name, value in self._arguments.items()
+            if name not in OWN and name not in expiring
+        }
+        return identity_of(self.scheme, options, source)
 
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """Return the content of a small file.
@@ -327,9 +384,9 @@ class ObjectStore(Folders):
         """
         if self._fs is None:
             return self.read_bytes(path)
-        key = file_key(self._fs, self._full(path), tag)
-        kept = KEPT.get(key, WHOLE)
-        is_first = kept is not None and KEPT.is_first_use(key, WHOLE)
+        file = self._kept(path, None, tag)
+        kept = file.get(WHOLE, on_disk=True)
+        is_first = kept is not None and file.is_first_use(WHOLE)
         if isinstance(kept, Request):
             self._scheduler.need([kept])
             kept = arrived(kept)
@@ -338,7 +395,7 @@ class ObjectStore(Folders):
                 self.io_counts.add_reads(1, len(kept))
             return bytes(kept)
         data = self.read_bytes(path)
-        KEPT.put(key, WHOLE, np.frombuffer(data, np.uint8))
+        file.put(WHOLE, np.frombuffer(data, np.uint8), on_disk=True)
         return data
 
     def is_kept(self, path: str, tag: str) -> bool:
@@ -346,9 +403,9 @@ class ObjectStore(Folders):
         return self._fs is not None and KEPT.has(file_key(self._fs, self._full(path), tag), WHOLE)
 
     def forget_kept(self, path: str, tag: str | None = None) -> None:
-        """Drop what the process has kept of a small file, which may have arrived damaged."""
+        """Drop what is kept of a small file, which may have arrived damaged."""
         if self._fs is not None:
-            KEPT.forget(file_key(self._fs, self._full(path), tag))
+            self._kept(path, None, tag).forget()
 
     def expect_kept(self, path: str) -> None:
         """Begin to read a small file of a remote store that `read_kept` returns later."""
@@ -358,7 +415,7 @@ class ObjectStore(Folders):
         # Without a start, s3fs requests the size first.
         start = 0 if is_s3(self._fs) else None
         request = Request(Group(self._retries), full, start, None)
-        if KEPT.expect(file_key(self._fs, full, None), WHOLE, request):
+        if self._kept(path, None, None).expect(WHOLE, request):
             self._scheduler.send([request], ahead=True)
 
     @property

@@ -24,6 +24,7 @@ from urllib.parse import unquote
 from lance_spark.errors import CorruptTableError, InvalidInputError, StorageError
 from lance_spark.file.footer import expect_tail
 from lance_spark.proto import table_pb2
+from lance_spark.storage.kept_ranges import Keep
 from lance_spark.storage.options.base_paths import options_of_base
 from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.source import ByteRange, ByteSource
@@ -165,7 +166,7 @@ class TablePaths:
         store, path = self.locate(file.base_id, DATA, file.path)
         # For a file of version 0.1, releases around 0.33 recorded the size of its data alone.
         size = file.file_size_bytes if file.version > LAST_LEGACY else 0
-        return store.open(path, size or None, keep=True)
+        return store.open(path, size or None, keep=Keep.DATA_FILE)
 
     def read_deletion_file(self, file: DeletionFile, fragment_id: int) -> tuple[bytes, str]:
         """Read the deletion file of a fragment in one request; return its content and full name.
@@ -190,7 +191,7 @@ class TablePaths:
         """Begin to read the end of a data file, if it is remote and its size is known."""
         store, path = self.locate(file.base_id, DATA, file.path)
         if not store.is_local and file.version > LAST_LEGACY and file.file_size_bytes:
-            expect_tail(store.open(path, file.file_size_bytes, keep=True))
+            expect_tail(store.open(path, file.file_size_bytes, keep=Keep.DATA_FILE))
 
     def read_external_range(self, external: ExternalRange) -> tuple[bytes, str]:
         """Read a row id or version sequence that is stored outside of the manifest.
@@ -236,7 +237,7 @@ class TablePaths:
         MissingFileError, CorruptTableError, StorageError
         """
         store, path = self.locate(base_id, INDICES, name)
-        return store.read_bytes(path), store.name(path)
+        return store.read_kept(path), store.name(path)
 
     def open_index_file(
         self,
@@ -252,7 +253,9 @@ class TablePaths:
         """
         store, path = self.locate(base_id, INDICES, name)
         # Of a local file, the size is known.
-        source = store.open(path, None if store.is_local else size, keep=keep)
+        source = store.open(
+            path, None if store.is_local else size, keep=Keep.INDEX_FILE if keep else None
+        )
         if isinstance(source, RemoteSource):
             source.end_bytes = _SMALL_INDEX_FILE
         return source

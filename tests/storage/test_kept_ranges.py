@@ -19,9 +19,9 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.file.footer import Tail, expect_tail
 from lance_spark.scan.indexes.cache import IndexCache
 from lance_spark.storage import kept_ranges
-from lance_spark.storage.kept_ranges import KEPT, MAX_LENGTH, WHOLE, KeptRanges
+from lance_spark.storage.kept_ranges import KEPT, MAX_LENGTH, WHOLE, KeptFile, KeptRanges
 from lance_spark.storage.memory import CacheStats
-from lance_spark.storage.remote import RemoteSource
+from lance_spark.storage.remote import RemoteSource, file_key
 from lance_spark.storage.retry import Retries
 from lance_spark.storage.source import ByteRange
 
@@ -51,7 +51,8 @@ class Store(LocalFileSystem):
 
 
 def opened(store: Store, *, keep: bool = True) -> RemoteSource:
-    return RemoteSource(store, "f", "f", len(CONTENT), retries=Retries(0, 0.0), keep=keep)
+    kept = (lambda size: KeptFile(file_key(store, "f", size))) if keep else None
+    return RemoteSource(store, "f", "f", len(CONTENT), retries=Retries(0, 0.0), keep=kept)
 
 
 def read(source: RemoteSource, *ranges: tuple[int, int]) -> None:
@@ -140,7 +141,8 @@ def test_the_oldest_files_are_dropped() -> None:
 
 
 def test_the_environment_sets_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {stats.max_bytes > 0 for stats in lance_spark.cache_stats().values()} == {True}
+    stats = lance_spark.cache_stats()
+    assert [name for name in stats if stats[name].max_bytes] == ["ranges", "indexes"]
     for limit, entries in (("3", 1), ("0", 0)):
         monkeypatch.setenv("LANCE_SPARK_KEPT_MIB", limit)
         monkeypatch.setenv("LANCE_SPARK_INDEX_CACHE_MIB", limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lance_spark.scan.indexes.cache import CACHE
+from lance_spark.storage.disk_ranges import disk_stats
 from lance_spark.storage.kept_ranges import KEPT
 from lance_spark.storage.memory import CacheStats
 
@@ -14,17 +15,20 @@ def cache_stats() -> dict[str, CacheStats]:
     -------
     dict of str to CacheStats
         ``"ranges"``: short ranges of files on remote stores, such as footers, lists of pages, and
-        deletion files. ``"indexes"``: parsed parts of index files.
+        deletion files. ``"disk"``: ranges of such files on the local disk, of all processes that
+        use the same folder; the hits and misses are those of this process. ``"indexes"``: parsed
+        parts of index files.
 
     Notes
     -----
     The environment variables `LANCE_SPARK_KEPT_MIB` and `LANCE_SPARK_INDEX_CACHE_MIB` set the
     limits before a process starts; 0 switches a cache off. Each process of Spark has caches of its
-    own.
+    own. The storage options `disk_cache` and `disk_cache_bytes` set the folder and the limit of the
+    disk, which the Python workers of a Spark executor share.
 
     Examples
     --------
     >>> cache_stats()["ranges"].nbytes
     0
     """
-    return {"ranges": KEPT.stats(), "indexes": CACHE.stats()}
+    return {"ranges": KEPT.stats(), "disk": disk_stats(), "indexes": CACHE.stats()}

@@ -22,10 +22,14 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.errors import CorruptFileError
 from lance_spark.file.writer import FileWriter
 from lance_spark.scan.indexes.comparing import matching, typed
-from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
+from lance_spark.scan.indexes.files import (
+    IndexFiles,
+    SegmentWriter,
+    binary_values,
+    read_columns,
+)
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.scan.indexes.row_sets import Answer, RowSet, TooMany
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -94,15 +98,8 @@ def read_sets(files: IndexFiles, rows: RowNumbers) -> Iterator[RowSet]:
     ------
     CorruptFileError, UnsupportedFeatureError, StorageError
     """
-    if not len(rows):
-        return
-    with files.opened(FILE) as file:
-        (data,) = file.read([named(file, BITMAPS, pa.binary())], rows)
-        name = file.source.name
-    if data.null_count:
-        raise CorruptFileError(f"{name}: {BITMAPS} must not be null; rebuild the index")
-    for item in data.to_pylist():
-        yield RowSet.decode(item, name)
+    for data, name in binary_values(files, FILE, BITMAPS, rows):
+        yield RowSet.decode(data, name)
 
 
 def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> FileWriter:

@@ -17,8 +17,10 @@ from functools import partial
 from types import TracebackType
 from typing import Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
+from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
 from lance_spark.file.footer import expect_tail
 from lance_spark.file.open import DataFileReader, open_file
@@ -213,6 +215,42 @@ def read_columns(file: DataFileReader, types: Mapping[str, pa.DataType | None]) 
     """
     fields = [named(file, name, dtype) for name, dtype in types.items()]
     return pa.RecordBatch.from_arrays(file.read(fields, all_rows(file)), list(types))
+
+
+def binary_values(
+    files: IndexFiles, name: str, column: str, rows: RowNumbers
+) -> Iterator[tuple[bytes, str]]:
+    """Yield values of a binary column, each with the name of the file for errors.
+
+    They are kept as parts of the file: a value can be longer than the ranges that a process keeps.
+
+    Parameters
+    ----------
+    name : str
+    column : str
+        The only column of the file that is read in this way.
+    rows : int64 array
+        Distinct, increasing.
+
+    Raises
+    ------
+    CorruptFileError
+        The column is missing, has another type, or a value is null.
+    """
+
+    def read(wanted: Sequence[int]) -> list[bytes]:
+        with files.opened(name) as file:
+            (data,) = file.read([named(file, column, pa.binary())], np.array(wanted, np.int64))
+            full_name = file.source.name
+        if data.null_count:
+            raise CorruptFileError(f"{full_name}: {column} must not be null; rebuild the index")
+        values: list[bytes] = data.to_pylist()
+        return values
+
+    store, path = files.locate(name)
+    if len(rows):
+        for data in files.cached_parts(name, rows.tolist(), read, len):
+            yield data, store.name(path)
 
 
 class ColumnsOfFile(Protocol):

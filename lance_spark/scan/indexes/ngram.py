@@ -26,7 +26,12 @@ from pyroaring import BitMap64
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.writer import FileWriter
-from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
+from lance_spark.scan.indexes.files import (
+    IndexFiles,
+    SegmentWriter,
+    binary_values,
+    read_columns,
+)
 from lance_spark.scan.indexes.row_sets import Answer, TooMany
 from lance_spark.scan.indexes.trigrams import TrigramFinder, trigrams_of_text
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -98,11 +103,8 @@ def read_postings(files: IndexFiles, rows: RowNumbers) -> Iterator[BitMap64]:
     ------
     CorruptFileError, StorageError
     """
-    with files.opened(FILE) as file:
-        (data,) = file.read([named(file, POSTINGS, pa.binary())], rows)
-        name = file.source.name
-    for item in data:
-        yield decode_posting(item.as_py(), name)
+    for data, name in binary_values(files, FILE, POSTINGS, rows):
+        yield decode_posting(data, name)
 
 
 def decode_posting(data: bytes, name: str) -> BitMap64:

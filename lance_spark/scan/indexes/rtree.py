@@ -28,6 +28,7 @@ Specification: table/index/scalar/rtree.md.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -105,17 +106,38 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
     if num_inside > limit:
         return TooMany(num_inside)
     parts, count = [np.empty(0, np.uint64)], 0
-    ranges = RowRanges.of_blocks(pages.bounds, possible)
-    if ranges.num_rows:
-        with closing(files.open(FILE)) as file:
-            for rows in ranges:
-                for start in range(rows.start, rows.stop, _BATCH_ROWS):
-                    boxes, ids = read_rows(file, range(start, min(start + _BATCH_ROWS, rows.stop)))
-                    parts.append(ids[boxes.intersect(value)])
-                    count += len(parts[-1])
-                    if count > limit:
-                        return TooMany(max(count, num_inside))
+    numbers = np.flatnonzero(possible)
+    step = max(_BATCH_ROWS // max(int(np.diff(pages.bounds).max(initial=1)), 1), 1)
+    for start in range(0, len(numbers), step):
+        for boxes, ids in _cached_rows(files, pages, numbers[start : start + step]):
+            parts.append(ids[boxes.intersect(value)])
+            count += len(parts[-1])
+        if count > limit:
+            return TooMany(max(count, num_inside))
     return np.concatenate(parts)
+
+
+def _cached_rows(
+    files: IndexFiles, pages: Pages, numbers: RowNumbers
+) -> list[tuple[Boxes, UInt64Array]]:
+    """Return the boxes and ids of some pages of the first level."""
+
+    def read(wanted: Sequence[int]) -> list[tuple[Boxes, UInt64Array]]:
+        chosen = np.zeros(len(pages.bounds) - 1, np.bool_)
+        chosen[list(wanted)] = True
+        found = {}
+        with closing(files.open(FILE)) as file:
+            for rows in RowRanges.of_blocks(pages.bounds, chosen):
+                boxes, ids = read_rows(file, rows)
+                first, stop = np.searchsorted(pages.bounds, [rows.start, rows.stop])
+                for number in range(int(first), int(stop)):
+                    edges = pages.bounds[number : number + 2] - rows.start
+                    part = slice(*edges.tolist())
+                    sides = Boxes(*(side[part].copy() for side in boxes))
+                    found[number] = sides, ids[part].copy()
+        return [found[number] for number in wanted]
+
+    return files.cached_parts(FILE, numbers.tolist(), read, lambda page: 5 * int(page[1].nbytes))
 
 
 def page_size_of(file: DataFileReader) -> int:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from lance_spark._version import __version__
+from lance_spark.storage.own_files import HAVE_OWNERS, open_file, open_folder
 
 #: The folder, or `OFF`. The setting of a session counts before the variable.
 SETTING, VARIABLE = "spark.lance.classCache", "LANCE_SPARK_CLASS_CACHE"
@@ -39,7 +40,6 @@ _LOADERS = frozenset(
 _SUFFIX = ".classes"
 _DIGEST = hashlib.sha256
 _DIGEST_BYTES = _DIGEST().digest_size
-_OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _LARGEST = 64 << 20
 #: Files of releases that were used last. Others are deleted when one is added.
 _KEPT = 8
@@ -54,8 +54,8 @@ def folder_of(spark: Any) -> Path | None:
 
 def folder(setting: str | None = None) -> Path | None:
     """Return the folder that the setting, the environment or the default names; None for none."""
-    if not hasattr(os, "geteuid"):
-        # Without owners of files, nothing can be checked.
+    if not HAVE_OWNERS:
+        # Nothing can be checked.
         return None
     named = setting if setting is not None else os.environ.get(VARIABLE)
     if named is not None:
@@ -109,7 +109,7 @@ def _jars(paths: Iterable[str]) -> list[tuple[str, int]]:
 def load(folder: Path, name: str) -> bytes | None:
     """Return the jar of a file; None unless it is certain that this user has written it."""
     try:
-        directory = _open_folder(folder)
+        directory = open_folder(folder)
     except (OSError, ValueError):
         return None
     try:
@@ -120,30 +120,10 @@ def load(folder: Path, name: str) -> bytes | None:
         os.close(directory)
 
 
-def _open_folder(folder: Path) -> int:
-    """Return a descriptor of the folder.
-
-    Raises
-    ------
-    OSError
-        There is none, or others than this user may write to it.
-    """
-    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    if not _is_own(os.fstat(directory)):
-        os.close(directory)
-        raise PermissionError
-    return directory
-
-
-def _is_own(status: os.stat_result) -> bool:
-    return status.st_uid == os.geteuid() and not status.st_mode & _OF_OTHERS
-
-
 def _read(directory: int, name: str) -> bytes | None:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with open(os.open(name, flags, dir_fd=directory), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or not _is_own(status) or status.st_size > _LARGEST:
+    descriptor, status = open_file(directory, name)
+    with open(descriptor, "rb") as file:
+        if status.st_size > _LARGEST:
             return None
         data = file.read(_LARGEST)
         digest, jar = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
@@ -164,7 +144,7 @@ def store(folder: Path, name: str, jar: bytes) -> None:
     with suppress(OSError, ValueError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # A folder that others may write to gets nothing.
-        os.close(_open_folder(folder))
+        os.close(open_folder(folder))
         descriptor, path = tempfile.mkstemp(prefix=".", suffix=_SUFFIX, dir=folder)
         try:
             with open(descriptor, "wb") as file:

@@ -42,11 +42,15 @@ FILE_SYSTEM = "file_system"
 #: Storage options: requests of a process at the same time, and bytes that a scan reads ahead; see
 #: `lance_spark.storage.remote`.
 IO_THREADS, READ_AHEAD_BYTES = "io_threads", "read_ahead_bytes"
+#: Storage options: the folder of ranges of files on the local disk, the most bytes in it, and
+#: whether it also has values; see `lance_spark.storage.disk_ranges`.
+DISK_CACHE, DISK_CACHE_BYTES = "disk_cache", "disk_cache_bytes"
+DISK_CACHE_DATA = "disk_cache_data"
 #: Options of this package, which are not passed to a file system.
 OWN = frozenset(
     {
         "manifest_store", "dynamodb_endpoint", IO_THREADS, READ_AHEAD_BYTES, COMMIT_LOCK,
-        FILE_SYSTEM, FOREIGN_BRANCH_BASES,
+        FILE_SYSTEM, FOREIGN_BRANCH_BASES, DISK_CACHE, DISK_CACHE_BYTES, DISK_CACHE_DATA,
     }
 )  # fmt: skip
 #: Storage options of credentials that expire: see `lance_spark.storage.renewal`.

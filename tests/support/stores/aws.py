@@ -28,10 +28,14 @@ class Aws:
     ----------
     requests : list of str
         "GET", "PUT" ... with the path for S3; the name of the operation for DynamoDB.
+    ranges : list of (str, str or None)
+        The same, each with the range of a file that it asks for: "bytes=100-199".
     """
 
     def __init__(self) -> None:
         self.requests: list[str] = []
+        self.ranges: list[tuple[str, str | None]] = []
+        self._collecting: list[list[str]] = []
         self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         self._server.start()
         port = self._server.get_host_and_port()[1]
@@ -110,11 +114,20 @@ class Aws:
 
     @contextmanager
     def counted(self) -> Iterator[list[str]]:
-        """Collect the requests of a block."""
-        start = len(self.requests)
+        """Collect the requests of a block, in a list that has them as they are answered."""
         result: list[str] = []
-        yield result
-        result += self.requests[start:]
+        self._collecting.append(result)
+        try:
+            yield result
+        finally:
+            self._collecting = [other for other in self._collecting if other is not result]
+
+    def note(self, text: str, byte_range: str | None) -> None:
+        """Note a request, and the range of a file that it asks for."""
+        self.requests.append(text)
+        self.ranges.append((text, byte_range))
+        for requests in self._collecting:
+            requests.append(text)
 
 
 @contextmanager
@@ -154,7 +167,7 @@ def noting() -> Iterator[Aws]:
         text = target.rpartition(".")[2] if target else f"{self.command} {self.path}"
         if aws is not None:
             with lock:
-                aws.requests.append(text)
+                aws.note(text, self.headers.get("Range"))
 
     WSGIRequestHandler.log_request = note  # type: ignore[method-assign]
     try:
