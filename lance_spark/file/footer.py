@@ -28,10 +28,10 @@ Specification: format/file, "File layout"; `protos/file2.proto`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ from google.protobuf.message import DecodeError
 from lance_spark.errors import CorruptFileError, UnsupportedFeatureError
 from lance_spark.proto import file_pb2
 from lance_spark.storage.remote import RemoteSource
-from lance_spark.storage.source import ByteRange, Bytes, ByteSource, outside
+from lance_spark.storage.source import ByteRange, Bytes, ByteSource, Ranges, RemoteRanges, outside
 from lance_spark.storage.write.output import OutputFile
 
 #: Buffers start at multiples of this many bytes, and this byte fills the gaps.
@@ -99,7 +99,7 @@ class Tail:
     """
 
     def __init__(self, source: ByteSource) -> None:
-        self._source = source
+        self._source: Ranges = source
         self.name = source.name
         self.size = source.size
         tail = tail_range(self.size)
@@ -113,7 +113,7 @@ class Tail:
         """All bytes of the file, if they are in memory."""
         return None if self.start else self._bytes
 
-    def of_source(self, source: ByteSource) -> Tail:
+    def of_source(self, source: Ranges) -> Tail:
         """Return the same bytes, with another source of the same file for all others."""
         tail = copy(self)
         tail._source = source
@@ -127,19 +127,30 @@ class Tail:
         CorruptFileError
             A range lies outside the file.
         """
+        return self.request(ranges)()
+
+    def request(self, ranges: Sequence[ByteRange]) -> Callable[[], list[Bytes]]:
+        """Request what is not in memory; see `RemoteRanges`. Raises as `read`."""
         size = self.size
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > size:
                 raise outside(self.name, size, offset, length)
         start, data = self.start, self._bytes
-        if not start:
-            return [data[offset : offset + length] for offset, length in ranges]
         missing = [r for r in ranges if r.offset < start]
-        fetched = iter(self._source.read(missing) if missing else ())
-        return [
-            next(fetched) if offset < start else data[offset - start : offset - start + length]
-            for offset, length in ranges
-        ]
+        wait: Callable[[], list[Bytes]] = list
+        if missing and isinstance(self._source, RemoteRanges):
+            wait = self._source.request(missing)
+        elif missing:
+            wait = partial(self._source.read, missing)
+
+        def finish() -> list[Bytes]:
+            fetched = iter(wait())
+            return [
+                next(fetched) if offset < start else data[offset - start : offset - start + length]
+                for offset, length in ranges
+            ]
+
+        return finish
 
 
 def tail_range(size: int) -> ByteRange:

@@ -94,8 +94,11 @@ class FileReader:
         self._tree = tree
         self._metadata = metadata
         self._num_rows = num_rows
-        # A small file is in memory as a whole.
-        self._ranges: Ranges = source if tail.all_bytes is None else tail
+        # A small file is in memory as a whole. The last pages of a remote file are mostly in its
+        # tail, too; views of a local file cost nothing.
+        in_tail = tail.all_bytes is not None or isinstance(source, RemoteSource)
+        self._unprefetched: Ranges = tail if in_tail else source
+        self._ranges: Ranges = self._unprefetched
         self._prefetched: AheadSource | None = None
         self._columns: dict[int, ColumnMeta] = {}
         self._readers: dict[tuple[tuple[int, ...], tuple[int, ...]], FieldReader] = {}
@@ -333,7 +336,7 @@ class FileReader:
         if self._prefetched is not None:
             self._prefetched.close()
             self._prefetched = None
-            self._ranges = self._source
+            self._ranges = self._unprefetched
 
     def expect(
         self, fields: Sequence[Field], rows: range, column_of: Mapping[int, int] | None = None
@@ -347,16 +350,22 @@ class FileReader:
         int
             Bytes that this call fetches.
         """
-        if self._ranges is self._tail or not isinstance(self._source, RemoteSource):
+        if self._tail.all_bytes is not None or not isinstance(self._source, RemoteSource):
             return 0
         from lance_spark.file.columns import parts_of
         from lance_spark.storage.prefetch import AheadSource
 
         if self._prefetched is None:
-            self._ranges = self._prefetched = AheadSource(self._source)
+            self._prefetched = AheadSource(self._source)
+            self._ranges = self._tail.of_source(self._prefetched)
         columns = self.column_metas(fields, column_of)
         return self._prefetched.expect(
-            [part for column in columns for part in parts_of(column, rows, self._num_rows)]
+            [
+                part
+                for column in columns
+                for part in parts_of(column, rows, self._num_rows)
+                if part.buffer.offset < self._tail.start
+            ]
         )
 
     def finish(self) -> None:
