@@ -71,7 +71,8 @@ PARTITION_BY = "partition_by"
 #: overwrite has read of the table itself; the session's mode of overwrites; the columns to which an
 #: INSERT OVERWRITE gives values in its PARTITION clause; the columns by which an INSERT ... REPLACE
 #: finds the rows to replace, each with whether null equals null; the metadata of the columns of a
-#: query, before Spark's optimizer.
+#: query, before Spark's optimizer; the version that the step before an append has read
+#: (`write.opened`).
 INTERNAL_NAMES = (
     "session_settings",
     "replaces",
@@ -84,6 +85,7 @@ INTERNAL_NAMES = (
     "static_partitions",
     "replace_by",
     "query_metadata",
+    "opened_version",
 )
 #: Partial overwrites, schema merging and writes that are made once.
 OVERWRITE_NAMES = (

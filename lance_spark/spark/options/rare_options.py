@@ -295,6 +295,8 @@ class OverwriteOptions:
         another client has changed rows or columns since this version.
     query_metadata : mapping of str to str
         The metadata of columns of the query, as JSON texts, before Spark's optimizer.
+    opened : str or None
+        By which the version is known that the step before an append has read (`write.opened`).
     """
 
     merge_schema: bool = False
@@ -312,6 +314,7 @@ class OverwriteOptions:
     must_exist: bool = False
     rows_read: Version | None = None
     query_metadata: Mapping[str, str] = field(default_factory=dict)
+    opened: str | None = None
 
     @property
     def replaces_part(self) -> bool:
@@ -425,6 +428,7 @@ class OverwriteOptions:
             must_exist=flag("must_exist", overwrite_options),
             rows_read=_version(overwrite_options.get("rows_read")),
             query_metadata=parsed_json(overwrite_options.get("query_metadata", "{}")),
+            opened=overwrite_options.get("opened_version"),
         )
 
 
