@@ -9,6 +9,8 @@ after the listing.
 
 from __future__ import annotations
 
+import json
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +23,10 @@ from lance_spark.table.manifest.versions import ManifestLocation
 from lance_spark.table.open import OpenTable, last_seen, open_newest
 
 _Result = TypeVar("_Result")
+
+#: Listings that `presume_newest` has not used yet, and how many of them are kept.
+_expected: OrderedDict[tuple[str, ...], Future[ManifestLocation]] = OrderedDict()
+_MOST_EXPECTED = 32
 
 
 class SupersededError(LanceError):
@@ -76,10 +82,12 @@ class PresumedTable:
         return newest == self._location and newest.tag == self._location.tag
 
 
-def presume_newest(uri: str, storage_options: Mapping[str, Any] | None) -> PresumedTable | None:
+def presume_newest(
+    uri: str, storage_options: Mapping[str, Any] | None, query: str | None = None
+) -> PresumedTable | None:
     """Return the version that was the newest before; None if the process does not keep it.
 
-    A listing of the versions is sent.
+    A listing of the versions is sent, unless `expect_newest` has sent it.
 
     Parameters
     ----------
@@ -87,17 +95,48 @@ def presume_newest(uri: str, storage_options: Mapping[str, Any] | None) -> Presu
         Root of the table, or of one of its branches.
     storage_options : mapping, optional
         As for `open_table`.
+    query : str, optional
+        As for `expect_newest`.
     """
     store = ObjectStore.from_uri(uri, storage_options)
     location = last_seen(store)
     if location is None:
         return None
-    pool = ThreadPoolExecutor(1)
-    listing = pool.submit(versions.latest, store)
-    pool.shutdown(wait=False)
+    expected = None
+    if query is not None:
+        expected = _expected.pop(_key(uri, storage_options, query), None)
+    listing = expected or _listed(store)
     try:
         table = open_newest(store, storage_options, location)
     except LanceError:
         # The caller opens the newest version, which may be another one.
         return None
     return PresumedTable(table, location, listing, storage_options)
+
+
+def expect_newest(uri: str, storage_options: Mapping[str, Any] | None, query: str) -> None:
+    """Send the listing of a table that a query reads soon, if its newest version is presumed.
+
+    Parameters
+    ----------
+    query : str
+        A random text. Only a `presume_newest` with the same text uses the listing.
+    """
+    store = ObjectStore.from_uri(uri, storage_options)
+    if last_seen(store) is None:
+        return
+    _expected[_key(uri, storage_options, query)] = _listed(store)
+    while len(_expected) > _MOST_EXPECTED:
+        _expected.popitem(last=False)
+
+
+def _key(uri: str, storage_options: Mapping[str, Any] | None, query: str) -> tuple[str, ...]:
+    options = json.dumps(dict(storage_options or {}), sort_keys=True, default=repr)
+    return uri, options, query
+
+
+def _listed(store: ObjectStore) -> Future[ManifestLocation]:
+    pool = ThreadPoolExecutor(1)
+    listing = pool.submit(versions.latest, store)
+    pool.shutdown(wait=False)
+    return listing

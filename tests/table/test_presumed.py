@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 import lance
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.types import NullType, StructField, StructType
+from pyspark.sql.types import LongType, NullType, StructField, StructType
 
 import lance_spark
 from lance_spark.errors import InvalidInputError, LanceError, TableNotFoundError
 from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.storage.kept_ranges import KEPT
+from lance_spark.table import presumed
 from lance_spark.table.open import OpenTable
-from lance_spark.table.presumed import SupersededError, presume_newest
-from tests.support.stores.aws import BUCKET, Aws
+from lance_spark.table.presumed import SupersededError, expect_newest, presume_newest
+from tests.support.stores.aws import BUCKET, SECRET, Aws
 
 
 class Readings:
@@ -47,9 +49,9 @@ def test_a_read_sees_what_it_would_see_after_the_listing(aws: Aws) -> None:
     lance_spark.open_dataset(uri, storage_options=aws.ours)
 
     def result() -> tuple[int, list[int]]:
-        presumed, readings = presume_newest(uri, aws.ours), Readings()
-        assert presumed is not None
-        return presumed.result_of(readings.read), readings.versions
+        table, readings = presume_newest(uri, aws.ours), Readings()
+        assert table is not None
+        return table.result_of(readings.read), readings.versions
 
     with aws.counted() as requests:
         assert result() == (3, [1])
@@ -67,27 +69,64 @@ def test_a_read_sees_what_it_would_see_after_the_listing(aws: Aws) -> None:
         raise InvalidInputError(f"version {table.version}")
 
     for version in (2, 3):
-        presumed = presume_newest(uri, aws.ours)
-        assert presumed is not None
-        presumed._listing.result()
+        table = presume_newest(uri, aws.ours)
+        assert table is not None
+        table._listing.result()
         with nullcontext() if version == 2 else pytest.raises(SupersededError):
-            presumed.check()
+            table.check()
         with pytest.raises(InvalidInputError, match=f"^version {version}$"):
-            presumed.result_of(refuse_new)
+            table.result_of(refuse_new)
         lance.write_dataset(rows, uri, mode="append", storage_options=aws.theirs)
     removed(aws, "presumed")
-    presumed = presume_newest(uri, aws.ours)
-    assert presumed is not None
+    table = presume_newest(uri, aws.ours)
+    assert table is not None
     with pytest.raises(TableNotFoundError):
-        presumed.result_of(Readings().read)
+        table.result_of(Readings().read)
+
+
+def test_the_tables_of_a_query_are_listed_together(aws: Aws) -> None:
+    uris = [f"s3://{BUCKET}/together{number}" for number in range(3)]
+    options = [{"path": uri, **stored(aws)} for uri in uris]
+    for uri in uris:
+        lance.write_dataset(pa.table({"x": range(3)}), uri, storage_options=aws.theirs)
+    schema, *_ = (LanceDataSource(CaseInsensitiveDict(given)).schema() for given in options)
+
+    def planned(number: int, query: str, others: Sequence[int] = ()) -> list[str]:
+        """Return the requests of a count."""
+        with aws.counted() as requests:
+            text = json.dumps({"aggregates": [{"op": "count_star"}], "query": query})
+            metadata = {"request": text}
+            if others:
+                metadata["others"] = json.dumps([options[other] for other in others])
+            request = StructField("__lance_request", NullType(), True, metadata)
+            wanted = StructType([StructField("agg0", LongType()), request])
+            reader = LanceDataSource(CaseInsensitiveDict(options[number])).reader(wanted)
+            assert repr(reader.partitions()[0])
+            for listing in presumed._expected.values():
+                listing.result()
+        assert SECRET not in repr(reader.request)
+        assert pickle.loads(pickle.dumps(reader)).request.others == ()
+        return requests
+
+    assert schema.names == ["x"]
+    assert len(planned(0, "first", [1, 2])) == 3
+    assert len(planned(1, "first")) == 0
+    # The listing of one query says nothing to another.
+    assert len(planned(2, "second")) == 1
+    assert len(planned(2, "first")) == 0
+    assert len(planned(2, "first")) == 1
+    expect_newest(f"{uris[0]}-unknown", aws.theirs, "first")
+    assert not presumed._expected
+
+
+def stored(aws: Aws) -> dict[str, str]:
+    """Return the options of Spark that find the server."""
+    return {f"storage_options.{name}": value for name, value in aws.theirs.items()}
 
 
 def test_the_driver_of_spark_plans_and_reads_the_newest_version(aws: Aws) -> None:
     uri = f"s3://{BUCKET}/planned"
-    options = {
-        "path": uri,
-        **{f"storage_options.{name}": value for name, value in aws.theirs.items()},
-    }
+    options = {"path": uri, **stored(aws)}
     lance.write_dataset(pa.table({"x": range(9)}), uri, storage_options=aws.theirs)
     schema = LanceDataSource(CaseInsensitiveDict(options)).schema()
 

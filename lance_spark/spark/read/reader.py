@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lance_spark.errors import naming
+from lance_spark.errors import LanceError, naming
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
@@ -79,7 +80,7 @@ class LanceReader(TaskObject, DataSourceReader):
         state = {**vars(self), "_pushed": (), "_dataset": None, "_presumed": None}
         state.pop("pushFilters", None)
         if self.request is not None:
-            state["request"] = replace(self.request, filters=())
+            state["request"] = replace(self.request, filters=(), others=())
         return state
 
     def _push(self, filters: Sequence[Any]) -> list[Any]:
@@ -113,7 +114,8 @@ class LanceReader(TaskObject, DataSourceReader):
         presumed = None
         if request.at is None and not self.options.fresh:
             with naming(display(self.options.path)):
-                presumed = presumed_table(self.options)
+                presumed = presumed_table(self.options, request.query)
+        expect_tables(request)
         if presumed is None:
             return self._planned(open_table(self.options, request.at), request)
 
@@ -454,18 +456,36 @@ def dataset_of(table: OpenTable, options: ReadOptions) -> Dataset:
     return Dataset(table, options.storage_options)
 
 
-def presumed_table(options: ReadOptions) -> PresumedTable | None:
+def presumed_table(options: ReadOptions, query: str | None = None) -> PresumedTable | None:
     """Return the version that is presumed to be the newest; None if it must be looked up first.
 
     Raises
     ------
     InvalidOptionError, StorageError
     """
-    if any(getattr(options, name) is not None for name in ("version", *_REFERENCES)):
+    if not _reads_newest(options):
         return None
     from lance_spark.table.presumed import presume_newest
 
-    return presume_newest(options.path, options.storage_options or None)
+    return presume_newest(options.path, options.storage_options or None, query)
+
+
+def expect_tables(request: Request) -> None:
+    """Begin to look up the newest versions of the other tables that a query reads."""
+    if request.query is None or not request.others:
+        return
+    from lance_spark.table.presumed import expect_newest
+
+    for given in request.others:
+        # The scan of the table raises the error.
+        with suppress(LanceError):
+            options = ReadOptions.parse(given)
+            if _reads_newest(options):
+                expect_newest(options.path, options.storage_options or None, request.query)
+
+
+def _reads_newest(options: ReadOptions) -> bool:
+    return all(getattr(options, name) is None for name in ("version", *_REFERENCES))
 
 
 def option_filter(
