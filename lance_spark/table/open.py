@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 #: Attempts to read the newest version: cleanup can remove it between the listing and the read.
 _ATTEMPTS = 3
 _NO_TARGETS = TargetBases()
+#: The newest manifest of tables on object stores, by their roots, as it was read last.
+_seen: OrderedDict[str, ManifestLocation] = OrderedDict()
+_MOST_SEEN = 1000
 
 Reference: TypeAlias = int | str | tuple[str | None, int | None]
 
@@ -178,7 +182,22 @@ def open_table(
     elif version is not None:
         manifest = read_version(store, version, manifest_tag)
     else:
-        manifest = read_latest(store)
+        return open_newest(store, storage_options)
+    return _opened(store, manifest, storage_options)
+
+
+def open_newest(
+    store: ObjectStore,
+    storage_options: Mapping[str, Any] | None = None,
+    newest: ManifestLocation | None = None,
+) -> OpenTable:
+    """Open the newest version of a branch; see `read_latest`."""
+    return _opened(store, read_latest(store, newest), storage_options)
+
+
+def _opened(
+    store: ObjectStore, manifest: Manifest, storage_options: Mapping[str, Any] | None
+) -> OpenTable:
     check_branch_bases(store, manifest)
     return OpenTable(TablePaths(store, manifest.base_paths, storage_options), manifest)
 
@@ -234,13 +253,36 @@ def read_latest(store: ObjectStore, newest: ManifestLocation | None = None) -> M
     ------
     TableNotFoundError, UnsupportedFeatureError, CorruptTableError, StorageError
     """
-    for _ in range(_ATTEMPTS - 1):
+    for attempt in range(_ATTEMPTS):
+        location = newest or versions.latest(store)
         try:
-            return read_manifest(store, newest or versions.latest(store))
+            manifest = read_manifest(store, location)
         except MissingFileError:
             # Another client committed, and cleanup removed this version, since the listing.
+            if attempt == _ATTEMPTS - 1:
+                raise
             newest = None
-    return read_manifest(store, versions.latest(store))
+            continue
+        _note(store, location)
+        return manifest
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _note(store: ObjectStore, newest: ManifestLocation) -> None:
+    """Note the newest manifest of a table, if a listing can show whether it is the same."""
+    if newest.tag is None:
+        return
+    _seen[store.uri] = newest
+    if len(_seen) > _MOST_SEEN:
+        _seen.popitem(last=False)
+
+
+def last_seen(store: ObjectStore) -> ManifestLocation | None:
+    """Return the manifest that was read as the newest last, if the process keeps its content."""
+    location = _seen.get(store.uri)
+    if location is None or location.tag is None or not store.is_kept(location.path, location.tag):
+        return None
+    return location
 
 
 def check_newest_writable(table: OpenTable) -> None:

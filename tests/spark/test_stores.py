@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from lance_spark.spark.jvm import enable
 from lance_spark.spark.table import LanceTable
 from lance_spark.storage.errors import is_secret
 from lance_spark.storage.options.fsspec_options import KNOWN
+from tests.storage.test_steps import steps
 from tests.support.cells import ALL_CELLS
 from tests.support.stores import keyed_s3, s3_products
 from tests.support.stores.aws import BUCKET, KEY, REGION, SECRET, Aws, serving
@@ -153,6 +154,32 @@ def test_faults(spark: Any, aws: Aws, file_system: str, seed: int) -> None:
     theirs = lance.dataset(uri, storage_options=aws.theirs).to_table()
     assert theirs.num_rows == len(expected)
     assert dict(zip(theirs["id"].to_pylist(), theirs["g"].to_pylist(), strict=True)) == expected
+
+
+def test_a_query_lists_its_tables_together(
+    spark: Any, aws: Aws, pushdown: Callable[..., None]
+) -> None:
+    """Also if Spark plans the scans one after the other."""
+    pushdown(True, True)
+    uris = [f"s3://{BUCKET}/together{number}" for number in range(2)]
+    for uri in uris:
+        lance.write_dataset(pa.table({"x": range(3)}), uri, storage_options=aws.theirs)
+    with spoiling(aws.endpoint) as slow:
+        options = {
+            f"storage_options.{name}": value
+            for name, value in {**aws.theirs, "aws_endpoint": slow.endpoint}.items()
+        }
+        reader = spark.read.format("lance").options(**options)
+        first, second = (reader.load(uri).groupBy().count() for uri in uris)
+        counts = []
+        for _ in range(5):
+            slow.clear()
+            slow.delay(0.2)
+            assert [tuple(row) for row in first.crossJoin(second).collect()] == [(3, 3)]
+            counts.append(steps(slow.spans))
+            if counts[-1] == 1:
+                return
+    pytest.fail(f"{counts} steps")
 
 
 def test_dynamodb(spark: Any, aws: Aws) -> None:

@@ -4,6 +4,8 @@ The table in docs/reference/requests.md has the most.
 
 from __future__ import annotations
 
+import json
+import pickle
 import re
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,10 +17,14 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import LongType, NullType, StructField, StructType
 
 import lance_spark
 from lance_spark.scan.indexes.cache import CACHE
+from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.storage.kept_ranges import KEPT
+from tests.support.spark.requests import col, lit, op
 from tests.support.stores.aws import BUCKET, Aws
 from tests.support.stores.proxy import FaultProxy, spoiling
 
@@ -30,6 +36,7 @@ FRAGMENTS = 6
 #: read when it is opened.
 SIZES = ROWS, SMALL_ROWS = 20_000, 5_000
 _ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<steps>\d+) \| (?P<again>\d+|-) \| (?P<more>-?\d+) \|")
+_SPARK_ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<steps>\d+) \|")
 
 
 def budget() -> dict[str, tuple[int, int, int]]:
@@ -48,6 +55,12 @@ def budget() -> dict[str, tuple[int, int, int]]:
     }
 
 
+def spark_budget() -> dict[str, int]:
+    """Most steps of a query of Spark that the driver reads, with the load of the DataFrame."""
+    found = (_SPARK_ROW.fullmatch(line.strip()) for line in DOCS.read_text().splitlines())
+    return {row["what"].strip(): int(row["steps"]) for row in found if row is not None}
+
+
 #: The reads of the table with small fragments, and those of the other one.
 SMALL: dict[str, Callable[[Any], object]] = {
     "scan all columns of small fragments": lambda d: d.to_table(),
@@ -61,6 +74,33 @@ READS: dict[str, Callable[[Any], object]] = {
     "look up a value in a B-tree": lambda d: d.to_table(["r"], filter="x = 70001"),
     "look up a value in a bitmap": lambda d: d.to_table(["x"], filter="g = 'g7'"),
 }
+
+
+#: Requests of Spark's optimizer. Spark adds the test for null to each comparison.
+QUERIES: dict[str, dict[str, Any]] = {
+    "count all rows": {"aggregates": [{"op": "count_star"}]},
+    **{
+        name: {"filters": [op("is_not_null", col(column)), op("=", col(column), lit(*value))]}
+        for name, column, value in (
+            ("filter rows", "r", (7, "bigint")),
+            ("filter a column with a B-tree", "x", (70001, "bigint")),
+            ("filter a column with a bitmap", "g", ("g7", "string")),
+        )
+    },
+}
+
+
+def query(table: str, options: dict[str, Any], request: dict[str, Any]) -> bool:
+    """Load a DataFrame, and plan a query as Spark does; return whether the driver reads it."""
+    stored = {f"storage_options.{name}": value for name, value in options.items()}
+    source = LanceDataSource(CaseInsensitiveDict({"path": table, **stored}))
+    schema = source.schema()
+    wanted = StructType([schema["x"]])
+    if "aggregates" in request:
+        wanted = StructType([StructField("agg0", LongType())])
+    wanted.add(StructField("__lance_request", NullType(), True, {"request": json.dumps(request)}))
+    reply, *_ = source.reader(wanted).partitions()
+    return b" stream=" in pickle.dumps(reply)
 
 
 class Client(NamedTuple):
@@ -177,6 +217,32 @@ def test_reads(aws: Aws, tables: dict[int, str], slow: FaultProxy, name: str) ->
     pytest.fail(f"{first} steps, {again} the second time, {pylance} of pylance")
 
 
+@pytest.mark.parametrize("name", QUERIES)
+def test_queries_of_spark(aws: Aws, tables: dict[int, str], slow: FaultProxy, name: str) -> None:
+    options = {**aws.theirs, "aws_endpoint": slow.endpoint}
+    counts = []
+
+    def read(_: object) -> None:
+        assert query(tables[ROWS], options, QUERIES[name])
+
+    for _ in range(5):
+        KEPT.clear()
+        CACHE.clear()
+        counts.append(measured(slow, read, lambda: None))
+        if counts[-1] <= spark_budget()[name]:
+            return
+    pytest.fail(f"{counts} steps")
+
+
+def test_a_filter_of_nulls_is_left_to_tasks(aws: Aws, tables: dict[int, str]) -> None:
+    """Spark adds such filters to joins. The driver does not read a part of the rows in vain."""
+    KEPT.clear()
+    with aws.counted() as requests:
+        filters = [op("is_not_null", col("r"))]
+        assert not query(tables[SMALL_ROWS], aws.theirs, {"filters": filters})
+    assert len(requests) == 3
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes(aws: Aws, tables: dict[int, str], slow: FaultProxy, name: str) -> None:
@@ -225,3 +291,4 @@ def measured(slow: FaultProxy, read: Callable[[Any], object], opened: Callable[[
 
 def test_the_documentation_names_what_is_measured() -> None:
     assert set(budget()) == {*READS, *CHANGES}
+    assert set(spark_budget()) == set(QUERIES)

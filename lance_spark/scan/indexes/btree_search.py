@@ -17,6 +17,7 @@ from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_any
 from lance_spark.encoding.rows import Rows, distinct
 from lance_spark.errors import CorruptFileError, MissingFileError
 from lance_spark.file.open import DataFileReader
+from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.scan.indexes.btree import (
     IDS,
@@ -162,7 +163,11 @@ def page_of(files: IndexFiles, pages: Pages, number: int) -> tuple[pa.Array, UIn
 
     def read(_: IndexFiles) -> tuple[pa.Array, UInt64Array]:
         with open_data(files, pages.files) as data:
-            values, ids = data.read([named(data, VALUES, dtype), ids_field(data)], rows)
+            fields = [named(data, VALUES, dtype), ids_field(data)]
+            if isinstance(data, FileReader):
+                # Otherwise the tables of chunks are read first, and then the rows.
+                data.expect(fields, rows)
+            values, ids = data.read(fields, rows)
             return values, _checked(ids, data.source.name)
 
     name = pages.files[0]

@@ -113,24 +113,45 @@ class Condition(Protocol):
 def candidates_of_all(conditions: Iterable[Condition], statistics: RangePruner) -> RowRanges | None:
     """Return the rows for which all conditions can hold by statistics; None if unknown.
 
-    A lower and an upper bound of one column become one question.
+    A lower and an upper bound of one column become one question. Whether a column is not null is
+    asked only if statistics decide nothing else about it: Spark adds this test to all comparisons,
+    and an index would have to read nearly all its rows to answer.
     """
+    decided: set[int] = set()
+    left: list[tuple[Condition, set[int]]] = []
+    not_null: set[int] = set()
+
+    def ask(field: Field, op: str, value: Any) -> RowRanges | None:
+        if op == "is_not_null":
+            not_null.add(field.id)
+            return None
+        rows = statistics(field, op, value)
+        if rows is not None:
+            decided.add(field.id)
+        return rows
+
     bounds: dict[Hashable, tuple[ColumnBound, list[Bound], list[Bound]]] = {}
     answers: list[RowRanges | None] = []
     for condition in conditions:
         for part in condition.conjuncts():
             bound = part.column_bound()
             if bound is None:
-                answers.append(part.candidates(statistics))
+                not_null.clear()
+                answers.append(part.candidates(ask))
+                if not_null:
+                    left.append((part, set(not_null)))
                 continue
             key = (bound.field.id, bound.json)
             _, lower, upper = bounds.setdefault(key, (bound, [], []))
             (lower if bound.bound.op in _LOWER else upper).append(bound.bound)
     for first, lower, upper in bounds.values():
         if len(lower) == len(upper) == 1:
-            answers.append(first.ask(statistics, "between", Between(lower[0], upper[0])))
+            answers.append(first.ask(ask, "between", Between(lower[0], upper[0])))
         else:
-            answers += [first.ask(statistics, *bound) for bound in (*lower, *upper)]
+            answers += [first.ask(ask, *bound) for bound in (*lower, *upper)]
+    for part, fields in left:
+        if not fields <= decided:
+            answers.append(part.candidates(statistics))
     return in_all(answers)
 
 

@@ -8,7 +8,7 @@ error of this package becomes the result `{"error": {"kind": ..., "message": ...
 The JVM raises it as Spark's own exception of that kind (`Errors.java`), without a traceback.
 
 Spark runs this in the Python process in which it plans data sources, and uses the process again:
-a function must leave no state behind.
+a function must leave no state behind that another statement could meet.
 """
 
 from __future__ import annotations

@@ -166,17 +166,20 @@ def path_exists(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def columns_left_out(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns with defaults that a write by path leaves out, as a schema of Spark."""
+    """Return the columns with defaults that a write by path leaves out, as a schema of Spark.
+
+    The entry "opened_version" is the option by which an append finds the version that was read.
+    """
     from lance_spark.spark.options.write import WriteOptions
     from lance_spark.spark.write.planning import columns_left_out
 
     try:
         options = WriteOptions.parse(arguments["options"])
-        columns = columns_left_out(options, arguments["columns"], arguments["overwrite"])
+        columns, opened = columns_left_out(options, arguments["columns"], arguments["overwrite"])
     except LanceError:
         # The write itself raises the error.
-        columns = StructType()
-    return {"schema": columns.json()}
+        columns, opened = StructType(), None
+    return {"schema": columns.json(), "opened_version": opened}
 
 
 def drop_table(arguments: Mapping[str, Any]) -> dict[str, Any]:

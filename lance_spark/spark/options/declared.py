@@ -475,3 +475,8 @@ class OverwriteFields(Options):
         "the metadata of the columns of a query, before Spark's optimizer, as JSON texts",
         is_internal=True,
     )
+    opened_version: str | None = option(
+        as_it_is,
+        "the version that the step before an append has read (`write.opened`)",
+        is_internal=True,
+    )

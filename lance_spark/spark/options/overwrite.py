@@ -131,6 +131,8 @@ class OverwriteOptions:
         another client has changed rows or columns since this version.
     query_metadata : mapping of str to str
         The metadata of columns of the query, as JSON texts, before Spark's optimizer.
+    opened : str or None
+        By which the version is known that the step before an append has read (`write.opened`).
     """
 
     merge_schema: bool = False
@@ -148,6 +150,7 @@ class OverwriteOptions:
     must_exist: bool = False
     rows_read: Version | None = None
     query_metadata: Mapping[str, str] = field(default_factory=dict)
+    opened: str | None = None
 
     @property
     def replaces_part(self) -> bool:
@@ -252,6 +255,7 @@ class OverwriteOptions:
             must_exist=fields.must_exist,
             rows_read=_version(fields.rows_read),
             query_metadata=fields.query_metadata or {},
+            opened=fields.opened_version,
         )
 
 

@@ -27,8 +27,12 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | `clustering` | list of lists of column names, for each join, aggregate or window the columns by |
 | | which rows meet, the nearest first: only there if the reply may have keys (`partition_keys`) |
 | `counts` | true if tasks report what they read (`read_counts`) |
+| `query` | a random text, the same in all requests of a query that reads several tables |
 | `locators` | `{"mark": HEX, "source": N, "columns": [names]}`: the query only copies these |
 | | columns of blobs, which may be locators with this mark (`lance_spark.scan.blob_locators`) |
+
+The first request of a query that reads several tables has their options as a JSON text under
+`others`, beside the request: messages about a request do not show them.
 
 Spark does not check filters and aggregates again. The reader answers a request exactly or refuses
 it: an unknown part is an error, never a wrong result.
@@ -62,7 +66,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, unquote
 
@@ -77,6 +81,7 @@ if TYPE_CHECKING:
 FIELD = "__lance_request"
 #: Key of the field's metadata under which the text stands.
 KEY = "request"
+OTHERS = "others"
 
 Operation = Literal["count_star", "count", "min", "max", "sum"]
 _OPERATIONS = ("count_star", "count", "min", "max", "sum")
@@ -96,6 +101,7 @@ _KEYS = {
     "top",
     "groups",
     "clustering",
+    "query",
     "locators",
 }
 #: Settings of approximate answers, by the keys of `nearest`.
@@ -242,6 +248,10 @@ class Request:
         The columns by which joins, aggregates and windows make rows meet, the nearest first.
     locators : Locators or None
         Columns whose blobs may be locators.
+    query : str or None
+        By which requests of one query know each other, if the query reads several tables.
+    others : tuple of dict
+        The options of tables that the query reads later.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -260,6 +270,8 @@ class Request:
     groups: tuple[tuple[str, ...], ...] = ()
     clustering: tuple[tuple[str, ...], ...] = ()
     locators: Locators | None = None
+    query: str | None = None
+    others: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -317,6 +329,7 @@ class Request:
             groups=_groups(parts),
             clustering=_clustering(parts),
             locators=_locators(parts["locators"]) if "locators" in parts else None,
+            query=parts["query"] if isinstance(parts.get("query"), str) else None,
         )
 
 
@@ -335,8 +348,10 @@ def take_request(schema: StructType) -> Request | None:
     text = schema.fields[-1].metadata.get(KEY)
     if not isinstance(text, str):
         return None
+    others = schema.fields[-1].metadata.get(OTHERS)
     set_fields(schema, schema.fields[:-1])
-    return Request.parse(text)
+    request = Request.parse(text)
+    return request if others is None else replace(request, others=tuple(json.loads(others)))
 
 
 def set_fields(schema: StructType, fields: Sequence[StructField]) -> None:

@@ -7,8 +7,9 @@ stream:
 | read on the driver | if |
 | --- | --- |
 | rows without filters | they are at most 10,000 rows, of 4 MiB in Spark |
-| filtered rows, aggregates | at most 2,000 rows result, of 4 MiB in Spark; the columns to decode |
-| | have at most `driver_read_bytes` in Spark (128 MiB by default) |
+| filtered rows, aggregates | at most 2,000 rows result, of 4 MiB in Spark; 10,000 if indexes show |
+| | how many; the columns to decode have at most `driver_read_bytes` in Spark (128 MiB by |
+| | default) |
 | rows of a vector search | at most 10,000 rows result, of 4 MiB in Spark, of a search that |
 | | measures vectors of `driver_read_bytes`; eight times as many by their codes, or in local |
 | | files if Spark runs no more tasks at a time than the driver's machine has processors |
@@ -19,7 +20,10 @@ stream:
 
 A read that exceeds a bound or fails is left to tasks, and so is the report of its error. A few
 samples show whether the filter of a large table is likely to leave too many rows, so that few rows
-are filtered in vain. A filter that only leaves out nulls counts as one that leaves too many.
+are filtered in vain. A filter that only leaves out nulls counts as one that leaves too many. No
+sample is read if the indexes of all filtered columns have shown how many rows are left, nor if a
+read of the filters' columns takes no more requests after one another than samples do: those of a
+store that have few bytes.
 """
 
 from __future__ import annotations
@@ -60,6 +64,10 @@ _MIN_SAMPLED = 65_536
 #: The same for rows in ranges of fewer rows than this on average.
 _RANGE_ROWS = 16
 _SCATTERED_ROWS = 32
+#: Bytes in Spark of columns of a store that are read at once, without samples before.
+_UNSAMPLED_BYTES = 16 * 1024 * 1024
+#: Types of indexes whose answers are the rows that meet a condition, and hardly any others.
+_EXACT = frozenset({"BTREE", "BITMAP"})
 _MIN_SCATTERED = 2 * _MAX_FILTERED_ROWS
 #: Rows of a sample that groups are counted in, and the least rows of a group on average for which
 #: tasks make groups.
@@ -115,9 +123,14 @@ def read_on_driver(
         is_bounded = is_bounded or plan.options.is_search or partitions[0].search_cost is not None
         is_bounded = is_bounded or _load_blobs(partitions)
         threads = _threads(plan)
-        if not is_bounded and _leaves_many_rows(partitions, read_rows, threads):
+        max_rows = _MAX_FILTERED_ROWS if _is_filtered(partitions) else _MAX_ROWS
+        if not is_bounded and _is_decided_by_indexes(plan, partitions):
+            max_rows = _MAX_ROWS
+            if _num_rows(partitions) > max_rows:
+                return None
+        elif not is_bounded and _leaves_many_rows(plan, partitions, read_rows, threads):
             return None
-        return _read(plan.request, partitions, schema, read_rows, threads)
+        return _read(plan.request, partitions, schema, read_rows, threads, max_rows)
     except (_TooLargeError, LanceError, OSError, MemoryError, pa.ArrowException):
         return None
 
@@ -147,19 +160,10 @@ def _is_small(
         return is_search_for_driver(plan, partitions)
     if sum(len(task.slices) for task in tasks) > _MAX_SLICES:
         return False
-    # Fields that are decoded for all rows, even if the result is one row.
-    decoded: list[Field] = []
-    for task in tasks[:1]:
-        # Filters only test blobs for null.
-        decoded += map(without_bytes, top_fields(task.filters))
-        if (top := partitions[0].top) is not None:
-            decoded += [field for field in top.fields if field not in decoded]
-        if partitions[0].residual is not None or plan.request.aggregates:
-            decoded += [field for field in task.lance_schema.fields if field not in decoded]
+    decoded = _decoded_fields(plan, partitions)
     rows = sum(task.num_rows for task in tasks)
     if decoded:
-        read = Schema(tuple(decoded))
-        bytes_read = estimated_size(plan.dataset.fragments, rows, read, plan.known)
+        bytes_read = _decoded_bytes(plan, partitions)
         if bytes_read is None or bytes_read > budget:
             return False
         return not has_blobs or _blobs_are_small(plan, partitions)
@@ -168,6 +172,26 @@ def _is_small(
     if plan.request.limit is not None:
         rows = min(rows, plan.request.limit)
     return rows <= _MAX_ROWS and size is not None and size <= _MAX_BYTES
+
+
+def _decoded_fields(plan: Plan, partitions: Sequence[LancePartition]) -> list[Field]:
+    """Return the fields that are decoded for all rows, even if the result is one row."""
+    first = next((item.task for item in partitions if item.task is not None), None)
+    if first is None:
+        return []
+    # Filters only test blobs for null.
+    decoded: list[Field] = list(map(without_bytes, top_fields(first.filters)))
+    if (top := partitions[0].top) is not None:
+        decoded += [field for field in top.fields if field not in decoded]
+    if partitions[0].residual is not None or plan.request.aggregates:
+        decoded += [field for field in first.lance_schema.fields if field not in decoded]
+    return decoded
+
+
+def _decoded_bytes(plan: Plan, partitions: Sequence[LancePartition]) -> int | None:
+    """Return about how many bytes these fields have in Spark; None if it is unknown."""
+    read = Schema(tuple(_decoded_fields(plan, partitions)))
+    return estimated_size(plan.dataset.fragments, _num_rows(partitions), read, plan.known)
 
 
 def _blobs_are_small(plan: Plan, partitions: Sequence[LancePartition]) -> bool:
@@ -195,8 +219,26 @@ def _blobs_are_small(plan: Plan, partitions: Sequence[LancePartition]) -> bool:
     return True
 
 
+def _is_decided_by_indexes(plan: Plan, partitions: Sequence[LancePartition]) -> bool:
+    """Return whether indexes have shown which rows meet all filters."""
+    decided = {
+        index.column for index in plan.indexes if index.index_type in _EXACT and not index.left
+    }
+    for partition in partitions:
+        task = partition.task
+        if task is None or partition.residual is not None or partition.top is not None:
+            return False
+        filtered = {
+            ".".join(node.name for node in path) for part in task.filters for path in part.paths
+        }
+        is_narrowed = all(piece.rows is not None for piece in task.slices)
+        if not (filtered and filtered <= decided and is_narrowed):
+            return False
+    return True
+
+
 def _leaves_many_rows(
-    partitions: Sequence[LancePartition], read_rows: _ReadRows, threads: int
+    plan: Plan, partitions: Sequence[LancePartition], read_rows: _ReadRows, threads: int
 ) -> bool:
     """Return whether a sample of the rows promises more rows than the driver reads."""
     rows = _num_rows(partitions)
@@ -205,11 +247,18 @@ def _leaves_many_rows(
     minimum, sample_rows = (
         (_MIN_SCATTERED, _SCATTERED_ROWS) if is_scattered else (_MIN_SAMPLED, _SAMPLED_ROWS)
     )
-    if rows < minimum or not _is_filtered(partitions):
+    if not _is_filtered(partitions):
         return False
-    if not is_scattered and all(map(_tests_null_only, partitions)):
+    is_remote = plan.dataset._table.store.reads_at_once > 1
+    # A read in vain costs as many requests as a sample.
+    many = _MAX_FILTERED_ROWS * _SAMPLE_FACTOR if is_remote else minimum
+    if not is_scattered and rows >= many and all(map(_tests_null_only, partitions)):
         # Spark adds such filters to the columns of joins. A sample would cost requests.
         return True
+    if rows < minimum or (
+        is_remote and (_decoded_bytes(plan, partitions) or 0) <= _UNSAMPLED_BYTES
+    ):
+        return False
     samples = list(_samples(partitions, sample_rows))
     sampled = _num_rows(samples)
     matching = sum(
@@ -320,11 +369,12 @@ def _read(
     schema: StructType,
     read_rows: _ReadRows,
     threads: int,
+    max_rows: int,
 ) -> bytes:
     from lance_spark.spark.types.mapping import batch_schema
 
     output = batch_schema(schema)
-    bounds = _Bounds(_MAX_FILTERED_ROWS if _is_filtered(partitions) else _MAX_ROWS)
+    bounds = _Bounds(max_rows)
 
     def read(partition: LancePartition) -> list[pa.RecordBatch]:
         return bounds.take(read_rows(partition))

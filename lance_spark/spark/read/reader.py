@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lance_spark.errors import naming
+from lance_spark.errors import LanceError, naming
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
     from lance_spark.spark.options.predicate_text import OptionText
     from lance_spark.spark.pushdown.request import Request, SortOrder, Version
     from lance_spark.spark.read.planning import LancePartition, Plan, ResidualFilter
+    from lance_spark.table.open import OpenTable
+    from lance_spark.table.presumed import PresumedTable
+
+#: Options that name a version, besides its number.
+_REFERENCES = ("branch", "tag", "timestamp")
 
 
 class LanceReader(TaskObject, DataSourceReader):
@@ -63,6 +69,7 @@ class LanceReader(TaskObject, DataSourceReader):
         self.columnar = columnar
         self._pushed: tuple[Predicate, ...] = ()
         self._dataset: Dataset | None = None
+        self._presumed: PresumedTable | None = None
         if options.push_filters:
             from lance_spark.spark.pushdown.spark_filters import PushFilters
 
@@ -70,10 +77,10 @@ class LanceReader(TaskObject, DataSourceReader):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what tasks need besides their partition."""
-        state = {**vars(self), "_pushed": (), "_dataset": None}
+        state = {**vars(self), "_pushed": (), "_dataset": None, "_presumed": None}
         state.pop("pushFilters", None)
         if self.request is not None:
-            state["request"] = replace(self.request, filters=())
+            state["request"] = replace(self.request, filters=(), others=())
         return state
 
     def _push(self, filters: Sequence[Any]) -> list[Any]:
@@ -102,9 +109,24 @@ class LanceReader(TaskObject, DataSourceReader):
         from lance_spark.spark.pushdown.request import Request
 
         request = self.request or Request()
-        dataset = self._dataset
-        if dataset is None:
-            dataset = open_table(self.options, request.at)
+        if self._dataset is not None:
+            return self._planned(self._dataset, request)
+        presumed = None
+        if request.at is None and not self.options.fresh:
+            with naming(display(self.options.path)):
+                presumed = presumed_table(self.options, request.query)
+        expect_tables(request)
+        if presumed is None:
+            return self._planned(open_table(self.options, request.at), request)
+
+        def planned(table: OpenTable) -> list[InputPartition]:
+            self._presumed = presumed if table is presumed.table else None
+            return self._planned(dataset_of(table, self.options), request)
+
+        return presumed.result_of(planned)
+
+    def _planned(self, dataset: Dataset, request: Request) -> list[InputPartition]:
+        """Plan the scan of a version."""
         if self.options.fresh:
             # The rows of a MemWAL belong to the newest version, even if other scans of the query
             # read an older one. The result has all methods of a dataset that plans call.
@@ -258,6 +280,9 @@ class LanceReader(TaskObject, DataSourceReader):
         """Yield the rows of one partition, before arrays are packed."""
         from lance_spark.spark.types.mapping import batch_schema
 
+        if self._presumed is not None:
+            # The driver reads for a plan that may be dropped.
+            self._presumed.check()
         if partition.text is not None:
             partition.text.check()
         output = batch_schema(self.spark_schema)
@@ -400,11 +425,10 @@ def open_table(options: ReadOptions, planned: Version | None = None) -> Dataset:
     ------
     TableNotFoundError, VersionNotFoundError, StorageError
     """
-    from lance_spark.dataset.dataset import Dataset
     from lance_spark.table import open as opening
 
     references: dict[str, Any] = {}
-    for name in ("branch", "tag", "timestamp"):
+    for name in _REFERENCES:
         if (value := getattr(options, name)) is not None:
             references[name] = value
     version = options.version
@@ -422,7 +446,46 @@ def open_table(options: ReadOptions, planned: Version | None = None) -> Dataset:
             manifest_tag=None if planned is None else planned.manifest_tag,
             **references,
         )
+    return dataset_of(table, options)
+
+
+def dataset_of(table: OpenTable, options: ReadOptions) -> Dataset:
+    """Return the dataset of an open table."""
+    from lance_spark.dataset.dataset import Dataset
+
     return Dataset(table, options.storage_options)
+
+
+def presumed_table(options: ReadOptions, query: str | None = None) -> PresumedTable | None:
+    """Return the version that is presumed to be the newest; None if it must be looked up first.
+
+    Raises
+    ------
+    InvalidOptionError, StorageError
+    """
+    if not _reads_newest(options):
+        return None
+    from lance_spark.table.presumed import presume_newest
+
+    return presume_newest(options.path, options.storage_options or None, query)
+
+
+def expect_tables(request: Request) -> None:
+    """Begin to look up the newest versions of the other tables that a query reads."""
+    if request.query is None or not request.others:
+        return
+    from lance_spark.table.presumed import expect_newest
+
+    for given in request.others:
+        # The scan of the table raises the error.
+        with suppress(LanceError):
+            options = ReadOptions.parse(given)
+            if _reads_newest(options):
+                expect_newest(options.path, options.storage_options or None, request.query)
+
+
+def _reads_newest(options: ReadOptions) -> bool:
+    return all(getattr(options, name) is None for name in ("version", *_REFERENCES))
 
 
 def option_filter(

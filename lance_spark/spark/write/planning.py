@@ -23,6 +23,7 @@ from lance_spark.spark.read.reader import display
 from lance_spark.spark.types.convert import check_conversion
 from lance_spark.spark.types.mapping import to_arrow_schema
 from lance_spark.spark.types.recorded import check_records
+from lance_spark.spark.write import opened
 from lance_spark.spark.write.new_table import write_arguments
 from lance_spark.spark.write.writer import LanceWriter
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from lance_spark.spark.pushdown.request import Version
     from lance_spark.spark.write.new_table import NewTable
     from lance_spark.table.commit.write_job import Mode, WriteJob
+    from lance_spark.table.commit.write_plan import OpenForWrite
     from lance_spark.table.manifest.manifest import Manifest
 
 
@@ -97,7 +99,9 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     elif effect.replaces_rows:
         job = _begin_replacing_rows(options, columns, effect.rows_read)
     else:
-        job = _begin(options, columns, "overwrite" if overwrite and not partial else "append")
+        mode: Mode = "overwrite" if overwrite and not partial else "append"
+        known = opened.take(effect.opened) if mode == "append" and not overwrite else None
+        job = _begin(options, columns, mode, known)
     if effect.must_exist and not job.read_version:
         raise TableNotFoundError(
             "the table was dropped by another client after the statement or stream found it by its "
@@ -143,7 +147,9 @@ def _with_metadata(schema: StructType, metadata: Mapping[str, str]) -> StructTyp
     )
 
 
-def _begin(options: WriteOptions, columns: _Columns, mode: Mode) -> WriteJob:
+def _begin(
+    options: WriteOptions, columns: _Columns, mode: Mode, known: OpenForWrite | None = None
+) -> WriteJob:
     """Plan an append or an overwrite. `columns` is fitted to the version that it reads."""
     from lance_spark.table.commit.write_plan import begin_write
 
@@ -152,6 +158,7 @@ def _begin(options: WriteOptions, columns: _Columns, mode: Mode) -> WriteJob:
         columns.data_schema,
         mode=mode,
         choose_schema=columns.choose_schema,
+        opened=known,
         **write_arguments(options),
     )
 
@@ -303,8 +310,13 @@ def _columns_of_property(options: WriteOptions) -> tuple[str, ...]:
     return () if dataset is None else partition_columns(dataset.metadata)
 
 
-def columns_left_out(options: WriteOptions, names: Sequence[str], overwrite: bool) -> StructType:
+def columns_left_out(
+    options: WriteOptions, names: Sequence[str], overwrite: bool
+) -> tuple[StructType, str | None]:
     """Return the columns of the table with defaults that a DataFrame does not have.
+
+    An append also gets the key of the version that was read, which it is planned on
+    (`write.opened`).
 
     Parameters
     ----------
@@ -324,17 +336,20 @@ def columns_left_out(options: WriteOptions, names: Sequence[str], overwrite: boo
         if effect.partitions is not None:
             effect = effect.of_table(_columns_of_property(options))
         if not effect.replaces_part:
-            return StructType()
-    dataset = _existing(options)
-    if dataset is None:
-        return StructType()
+            return StructType(), None
+        dataset = _existing(options)
+        table, key = None if dataset is None else dataset.schema, None
+    else:
+        table, key = opened.schema_for_append(options)
+    if table is None:
+        return StructType(), None
     default = DEFAULT.encode()
     left_out = [
         field
-        for field in dataset.schema
+        for field in table
         if default in (field.metadata or {}) and find(list(names), field.name) < 0
     ]
-    return catalog_schema(pa.schema(left_out))
+    return catalog_schema(pa.schema(left_out)), key
 
 
 def existing_schema(options: WriteOptions) -> pa.Schema | None:

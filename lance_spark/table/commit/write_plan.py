@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import pyarrow as pa
 
@@ -72,6 +72,13 @@ class BaseTargets:
 _NO_BASES = BaseTargets()
 
 
+class OpenForWrite(NamedTuple):
+    """The branch that a write goes to, and its newest version; None if the table does not exist."""
+
+    store: ObjectStore
+    base: Manifest | None
+
+
 def begin_write(
     uri: str,
     schema: pa.Schema,
@@ -86,6 +93,7 @@ def begin_write(
     branch: str | None = None,
     bases: BaseTargets = _NO_BASES,
     choose_schema: ChooseSchema | None = None,
+    opened: OpenForWrite | None = None,
 ) -> WriteJob:
     """Plan a write.
 
@@ -114,6 +122,8 @@ def begin_write(
         branch whose root `uri` is.
     choose_schema : callable, optional
         Chooses the schema of appended data files; by default the table's fields that the data has.
+    opened : OpenForWrite, optional
+        What `open_for_write` has just returned for an append with these options.
 
     Raises
     ------
@@ -141,7 +151,7 @@ def begin_write(
             raise InvalidInputError(
                 f"{parse_uri(uri).display}: data without columns cannot be written; add a column"
             )
-        store, base = _open(uri, storage_options, branch, mode)
+        store, base = opened or open_for_write(uri, storage_options, branch, mode)
         base_paths, chosen = _choose_targets(store, base, bases, storage_options or {})
         job = WriteJob(
             uri=store.uri,
@@ -180,10 +190,18 @@ def begin_write(
         return job
 
 
-def _open(
-    uri: str, storage_options: Mapping[str, Any] | None, branch: str | None, mode: Mode
-) -> tuple[ObjectStore, Manifest | None]:
-    """Return the store of the branch, and its newest version; None if the table does not exist."""
+def open_for_write(
+    uri: str,
+    storage_options: Mapping[str, Any] | None = None,
+    branch: str | None = None,
+    mode: Mode = "append",
+) -> OpenForWrite:
+    """Return the version that a write is planned on; see `begin_write`.
+
+    Raises
+    ------
+    TableExistsError, UnsupportedFeatureError, CorruptTableError, StorageError
+    """
     store = ObjectStore.from_uri(uri, storage_options)
     # A new table has only the main branch.
     if branch is not None and (branch != ref_names.MAIN or versions.newest(store) is not None):
@@ -205,7 +223,7 @@ def _open(
         if is_old:
             raise versions.not_a_table(store)
         store.check_new_table()
-        return store, None
+        return OpenForWrite(store, None)
     if is_new:
         raise TableExistsError(
             f"{store.display}: the table already exists, with "
@@ -213,7 +231,7 @@ def _open(
             "choose another path"
         )
     listing.scheme(store)
-    return store, read_latest(store, manifests[-1])
+    return OpenForWrite(store, read_latest(store, manifests[-1]))
 
 
 def _choose_targets(

@@ -183,18 +183,22 @@ def test_times_and_intervals_that_are_refused(
 def test_bounds_on_a_column_use_statistics(dataset: lance_spark.Dataset) -> None:
     schema = dataset._table.schema
 
-    def operators(text: str) -> list[str]:
+    def operators(text: str, *, decide: bool = True) -> list[str]:
         ops: list[str] = []
 
-        def statistics(field: Any, op: str, value: Any) -> RowRanges:
+        def statistics(field: Any, op: str, value: Any) -> RowRanges | None:
             ops.append(op)
-            return NO_ROWS
+            return NO_ROWS if decide else None
 
         parse_predicate(text, schema, SqlSettings()).candidates(statistics)
         return ops
 
     assert operators("n > 5 AND n + 1 > 6") == [">"]
-    assert operators("n > 5 AND n <= 9 AND n IS NOT NULL") == ["is_not_null", "between"]
+    # Whether a value is null is asked only if nothing else is known of it.
+    bounded = "n > 5 AND n <= 9 AND n IS NOT NULL"
+    assert operators(bounded) == ["between"]
+    assert operators(bounded, decide=False) == ["between", "is_not_null"]
+    assert operators("n IS NOT NULL") == ["is_not_null"]
     assert operators("n IN (5, 9)") == ["in"]
     assert operators("n > 2 + 3") == [">"]
     assert operators("n + 0 > 5") == []

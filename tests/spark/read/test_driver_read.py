@@ -289,3 +289,9 @@ def test_a_sample_shows_that_a_filter_leaves_many_rows(
     assert num_local_rows(op("<", col("id"), lit(1_500, "bigint"))) == 1_500
     assert num_local_rows(op("=", col("g"), lit(7, "bigint"))) == 1_000
     assert num_local_rows(op("<", col("g"), lit(50, "bigint")), limit=20) == 20
+    # An index shows how many rows are left, so that no sample is needed.
+    lance.dataset(path).create_scalar_index("g", "BITMAP")
+    for count, expected in ((9, 9_000), (11, None)):
+        some = [lit(number, "bigint") for number in range(count)]
+        assert num_local_rows(op("in", col("g"), *some)) == expected
+        assert sum(read) == count * 1_000 * (1 if expected is None else 2)

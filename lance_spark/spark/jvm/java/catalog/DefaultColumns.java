@@ -27,6 +27,9 @@ import scala.jdk.javaapi.CollectionConverters;
 public class DefaultColumns extends Rule {
   private static final String DEFAULT = "CURRENT_DEFAULT";
 
+  /** The option of a write whose version a step before it has read. */
+  private static final String OPENED = "opened_version";
+
   /** Adds columns to streams. */
   public TreeNode apply(TreeNode plan) {
     return (TreeNode) ((LogicalPlan) plan).resolveOperators(new Replacement());
@@ -38,11 +41,30 @@ public class DefaultColumns extends Rule {
    * @param overwrites whether the mode is overwrite
    */
   static StructType leftOut(Map options, StructType query, boolean overwrites) {
+    return schema(asked(options, query, overwrites));
+  }
+
+  /**
+   * Returns the columns of leftOut, and adds an option by which the write knows the version that
+   * was read for them.
+   */
+  static StructType leftOutOfWrite(Map options, StructType query, boolean overwrites) {
+    Map reply = asked(options, query, overwrites);
+    if (reply.get(OPENED) != null) {
+      options.put(OPENED, reply.get(OPENED));
+    }
+    return schema(reply);
+  }
+
+  private static Map asked(Map options, StructType query, boolean overwrites) {
     Map arguments = new LinkedHashMap();
     arguments.put("options", options);
     arguments.put("columns", query.fieldNames());
     arguments.put("overwrite", Boolean.valueOf(overwrites));
-    Map reply = PythonCall.result("columns_left_out", arguments);
+    return PythonCall.result("columns_left_out", arguments);
+  }
+
+  private static StructType schema(Map reply) {
     return (StructType) DataType.fromJson((String) reply.get("schema"));
   }
 

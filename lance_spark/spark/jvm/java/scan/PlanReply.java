@@ -178,6 +178,9 @@ final class PlanReply {
     if (!Boolean.parseBoolean(SQLConf.get().getConfString(PushDownRule.LOCAL, "true"))) {
       complete.put("tasks", Boolean.TRUE);
     }
+    if (table.snapshot.query() != null) {
+      complete.put("query", table.snapshot.query());
+    }
     if (options.containsKey("filter")) {
       complete.put("settings", Settings.ofSession());
     }
@@ -190,6 +193,10 @@ final class PlanReply {
       metadata.putString(OPTIONS, Forms.json(options.asCaseSensitiveMap()));
     }
     metadata.putString("request", Forms.json(complete));
+    List others = table.snapshot.others(options);
+    if (others != null) {
+      metadata.putString("others", Forms.json(others));
+    }
     StructType withRequest =
         output.add(new StructField(FIELD, DataTypes.NullType, true, metadata.build()));
     PythonDataSourceReadInfo info;
@@ -217,19 +224,19 @@ final class PlanReply {
     if (text.group(12) != null) {
       Log.once(decoded(text.group(12)));
     }
-    List others = new ArrayList();
+    List tasks = new ArrayList();
     while (pickles.hasNext()) {
-      others.add(pickles.next());
+      tasks.add(pickles.next());
     }
     PartitionKeys keys = PartitionKeys.NONE;
     int length = text.group(14) == null ? 0 : Integer.parseInt(text.group(14));
     if (text.group(13) != null) {
       keys =
-          PartitionKeys.parse(text.group(13), output, first, text.end(), length, others.size());
+          PartitionKeys.parse(text.group(13), output, first, text.end(), length, tasks.size());
     }
     List partitions = new ArrayList();
-    for (int i = 0; i < others.size(); i++) {
-      byte[] pickle = (byte[]) others.get(i);
+    for (int i = 0; i < tasks.size(); i++) {
+      byte[] pickle = (byte[]) tasks.get(i);
       partitions.add(
           keys.isEmpty()
               ? new PythonInputPartition(i, pickle)

@@ -1,5 +1,7 @@
 package org.lancespark;
 
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -11,6 +13,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.collection.Iterator;
 
 /**
  * Replaces the Python tables of format("lance") by tables that send requests (RequestTable), just
@@ -42,6 +45,7 @@ public class PushDownRule extends Rule {
       Set joined = SelectiveFilter.joinedLeaves(marked);
       Map clustering = ClusteringColumns.ofLeaves(marked);
       Set computed = Failures.computedLeaves(marked);
+      noteTables(marked);
       if (!Versions.passesExpressions()) {
         marked = Failures.keptInOrder(marked);
       }
@@ -52,6 +56,34 @@ public class PushDownRule extends Rule {
       Log.leftToSpark("plans", e);
     }
     return plan;
+  }
+
+  /** Notes the tables of a plan that reads several, so that their versions are looked up at once. */
+  private static void noteTables(LogicalPlan plan) {
+    List all = new ArrayList();
+    for (Iterator i = plan.collectLeaves().iterator(); i.hasNext(); ) {
+      Object leaf = i.next();
+      if (isOurs(leaf)) {
+        all.add(((DataSourceV2Relation) leaf).options().asCaseSensitiveMap());
+      } else if (leaf instanceof DataSourceV2Relation
+          && ((DataSourceV2Relation) leaf).table() instanceof NamedTable) {
+        DataSourceV2Relation relation = (DataSourceV2Relation) leaf;
+        CaseInsensitiveStringMap query = ScanMarks.without(relation.options());
+        try {
+          NamedTable table = (NamedTable) relation.table();
+          all.add(table.with(query.asCaseSensitiveMap()).asCaseSensitiveMap());
+        } catch (RuntimeException e) {
+          // The scan raises the error.
+          continue;
+        }
+      }
+    }
+    if (all.size() > 1) {
+      Snapshot snapshot = Snapshot.ofQuery();
+      for (int i = 0; i < all.size(); i++) {
+        snapshot.note((Map) all.get(i));
+      }
+    }
   }
 
   static boolean isOurs(Object node) {

@@ -1,7 +1,11 @@
 package org.lancespark;
 
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 import java.util.WeakHashMap;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -19,6 +23,15 @@ final class Snapshot {
   private static final ThreadLocal CHANGED = new ThreadLocal();
 
   private final Map tables = new HashMap();
+
+  /** The options of the tables that the query reads, by their identities. */
+  private final Map options = new LinkedHashMap();
+
+  /** By which requests of the query know each other. */
+  private final String query = UUID.randomUUID().toString();
+
+  /** Whether a request has had the options of the other tables. */
+  private boolean areSent;
 
   /** The table whose rows the statement of the query changes, or null. */
   private final NamedTable changed;
@@ -89,6 +102,30 @@ final class Snapshot {
       tables.put(identity, version);
     }
     return version;
+  }
+
+  /** Notes a table that the query reads. */
+  synchronized void note(Map table) {
+    options.put(NamedTable.identity(table), table);
+  }
+
+  /** Returns what the requests of a query that reads several tables have in common, or null. */
+  synchronized String query() {
+    return options.size() < 2 ? null : query;
+  }
+
+  /**
+   * Returns the options of the other tables of the query for its first request, so that Python
+   * looks up their versions at the same time; null for later requests, and for one table.
+   */
+  synchronized List others(CaseInsensitiveStringMap table) {
+    if (areSent || options.size() < 2) {
+      return null;
+    }
+    areSent = true;
+    Map others = new LinkedHashMap(options);
+    others.remove(NamedTable.identity(table.asCaseSensitiveMap()));
+    return new ArrayList(others.values());
   }
 
   /** A version of a table. Its name is null until the first reply. */

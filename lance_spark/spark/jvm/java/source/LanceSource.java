@@ -89,7 +89,7 @@ public class LanceSource extends PythonSource
     }
     if (!creates) {
       StructType leftOut =
-          DefaultColumns.leftOut(options, data.schema(), mode == SaveMode.Overwrite);
+          DefaultColumns.leftOutOfWrite(options, data.schema(), mode == SaveMode.Overwrite);
       data = leftOut.isEmpty() ? data : withDefaults(data, leftOut);
     }
     // Spark's optimizer replaces some columns by expressions, which have no metadata.
