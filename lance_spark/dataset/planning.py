@@ -171,18 +171,27 @@ class PlanMethods(HistoryMethods):
         """Return the number of live rows that meet all conditions."""
         if not conditions:
             return self._max_rows
-        num_rows = self._count_nulls(conditions) if use_scalar_index else None
-        if num_rows is not None:
-            return num_rows
+        nulls = self._count_nulls(conditions) if use_scalar_index else None
+        if nulls is not None:
+            return nulls
+        num_rows, fragment_ids = 0, None
+        if use_scalar_index and self._table.manifest.index_section is not None:
+            check_columns(self._table.manifest, top_fields(conditions))
+            known = self._table_indexes().num_live_rows(conditions)
+            if known is not None:
+                num_rows, fragment_ids = known
+                if not fragment_ids:
+                    return num_rows
         plan = self._plan(
             [],
             rows_per_task=1 << 62,
             min_partitions=1,
             conditions=conditions,
+            fragment_ids=fragment_ids,
             use_scalar_index=use_scalar_index,
         )
-        return sum(
-            batch.num_rows
+        return num_rows + sum(
+            int(batch.num_rows)
             for task in plan.tasks
             for batch in task._batches(self._table.paths, self._open_files)
         )
@@ -337,8 +346,12 @@ class PlanMethods(HistoryMethods):
 
     def _candidates(self, conditions: Sequence[Condition]) -> Candidates | None:
         """Return the rows that indexes leave; see `TableIndexes.candidates`."""
-        from lance_spark.scan.pruning.candidates import TableIndexes
         from lance_spark.scan.pruning.column_indexes import Searcher
+
+        return self._table_indexes().candidates(conditions, Searcher.DRIVER)
+
+    def _table_indexes(self) -> TableIndexes:
+        from lance_spark.scan.pruning.candidates import TableIndexes
         from lance_spark.scan.pruning.coverage import checked_section
 
         if self._indexes is None:
@@ -350,7 +363,7 @@ class PlanMethods(HistoryMethods):
                 self.fragments,
                 self._find_rows,
             )
-        return self._indexes.candidates(conditions, Searcher.DRIVER)
+        return self._indexes
 
     def _search_by_task(
         self,

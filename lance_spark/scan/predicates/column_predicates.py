@@ -60,6 +60,10 @@ class Compare(Predicate):
             return None
         return statistics(self.column.field, self.op, self.value)
 
+    @property
+    def is_decided(self) -> bool:
+        return self.column.cast_type is None
+
     def column_bound(self) -> ColumnBound | None:
         if self.op in ("==", "!=") or self.column.cast_type is not None or is_nan(self.value):
             return None
@@ -136,6 +140,10 @@ class In(Predicate):
         if self.column.cast_type is not None or has_nan(self.values):
             return None
         return statistics(self.column.field, "not_in" if self.inverted else "in", self.values)
+
+    @property
+    def is_decided(self) -> bool:
+        return self.column.cast_type is None and not self.inverted
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,11 @@ class Comparison:
             return None
         return statistics(self.field, self.op, self.value)
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether `candidates` has just the rows for which it holds if all answers have."""
+        return self.op in KERNELS or self.op == "in"
+
     def conjuncts(self) -> Iterator[Condition]:
         """Yield the condition itself."""
         yield self

@@ -88,11 +88,15 @@ class Answers:
         The indexes that answer, by name.
     left : list of (UsedIndex, bool array)
         Segments that are left to tasks, and the fragments that each covers.
+    decided : list of bool array
+        For each comparison that indexes of exact values answer, the fragments of which the answer
+        has just the rows for which it holds. Some of these rows may be deleted.
     """
 
     searcher: Searcher
     used: dict[str, UsedIndex] = field(default_factory=dict)
     left: list[tuple[UsedIndex, npt.NDArray[np.bool_]]] = field(default_factory=list)
+    decided: list[npt.NDArray[np.bool_]] = field(default_factory=list)
 
     def note(self, index: UsedIndex) -> None:
         """Note that an index answers; of several answers, the one with the fewest rows."""
@@ -279,6 +283,7 @@ class ColumnIndexes:
         """Return the rows that segments of one type leave; None if they do not decide."""
         table = self._table
         answered = np.zeros(len(table.fragments), np.bool_)
+        decided = np.zeros(len(table.fragments), np.bool_)
         parts: list[RowRanges] = []
         remaining = MAX_ROWS_OF_DRIVER if answers.searcher is Searcher.DRIVER else MAX_ROWS
         for segment in segments:
@@ -307,12 +312,27 @@ class ColumnIndexes:
                 continue
             remaining -= len(words)
             parts.append(table.rows_of(segment, words, covered))
-            parts.append(self._overlaid(segment, covered))
+            overlaid = self._overlaid(segment, covered)
+            parts.append(overlaid)
             answered |= covered
+            if self._is_exact(index_type, segment) and not overlaid.num_ranges:
+                decided |= covered
         if not parts:
             return None
+        answers.decided.append(decided)
         answers.note(self._used(segments[0], sum(rows.num_rows for rows in parts)))
         return in_any([*parts, RowRanges.of_blocks(table.starts, ~answered)])
+
+    def _is_exact(self, index_type: IndexType, segment: table_pb2.IndexMetadata) -> bool:
+        """Return whether a segment leaves only rows for which a comparison holds."""
+        # A row id can stay in a segment when the value of the row has changed, and conditions
+        # differ in how they compare floats.
+        return (
+            index_type.is_exact
+            and not self._table.stable_row_ids
+            and not pat.is_nested(self._dtype)
+            and not pat.is_floating(self._dtype)
+        )
 
     def _is_worth_a_task(
         self,
