@@ -322,6 +322,9 @@ class PlanMethods(HistoryMethods):
             row_meta.check_row_ids(fragments, read)
             # Tasks that search indexes find rows by their ids.
             selected = row_meta.light(selected, (*read, *((row_meta.ROW_ID,) if left else ())))
+        if candidates is not None:
+            kept = candidates.rows.keys() | left
+            selected = [fragment for fragment in selected if fragment.id in kept]
         groups = pack(selected, rows_per_task, whole_fragments=whole_fragments)
         if candidates is not None:
             from lance_spark.scan.pruning.narrowing import narrowed

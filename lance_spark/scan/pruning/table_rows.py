@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
-from lance_spark.encoding.row_ranges import RowRanges
+from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.moved_rows import MovedRows
@@ -75,6 +75,8 @@ class TableRows:
         positions : int64 array
             Positions of the fragments.
         """
+        if not len(self._with_overlays):
+            return NO_ROWS
         parts = [np.empty(0, np.int64)]
         for position in np.intersect1d(positions, self._with_overlays).tolist():
             rows = overlaid_rows(self.fragments[position], field_ids, since)
