@@ -149,7 +149,9 @@ class PlanMethods(HistoryMethods):
 
         The number of all rows is that of the manifest, without data files. Conditions read the
         rows that indexes leave, and only the columns of the conditions. `IS NULL` and `IS NOT NULL`
-        alone are answered by indexes that know it, without rows.
+        alone are answered by indexes that know it, without rows. So are comparisons and sets of
+        values that are not floats, and `AND` and `OR` of them, if all their columns have a BTREE or
+        BITMAP index, which leaves few rows, and the table has no stable row ids.
 
         Parameters
         ----------

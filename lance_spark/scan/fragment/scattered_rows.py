@@ -80,7 +80,8 @@ def read_scattered(
     try:
         members: list[Opened] = []
         for fragment, _ in pieces:
-            files = FragmentFiles(paths, fragment, open_files)
+            first_position = first_positions.get(fragment.id)
+            files = FragmentFiles(paths, fragment, open_files, first_position)
             opened.append(files)
             readers: dict[int, FileReader] = {}
             for number in numbers:
@@ -90,10 +91,14 @@ def read_scattered(
                 ):
                     return None
                 readers[number] = reader
-            members.append(Opened(Whole(fragment, first_positions.get(fragment.id)), readers))
-        run = RunFiles(paths, members)
-        rows = [start + own for start, (_, own) in zip(run.bounds.tolist(), pieces, strict=False)]
-        batch = ColumnReader(run, schema).read(np.concatenate(rows))
+            members.append(Opened(Whole(fragment, first_position), readers))
+        if len(members) == 1:
+            batch = ColumnReader(opened[0], schema).read(pieces[0][1])
+        else:
+            run = RunFiles(paths, members)
+            starts = run.bounds.tolist()
+            rows = [start + own for start, (_, own) in zip(starts, pieces, strict=False)]
+            batch = ColumnReader(run, schema).read(np.concatenate(rows))
     except LanceError:
         return None
     finally:

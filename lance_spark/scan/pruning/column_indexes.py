@@ -175,6 +175,7 @@ class ColumnIndexes:
         self._segments = segments
         # By the identity of the segments, which this object keeps.
         self._coverage: dict[int, npt.NDArray[np.bool_]] = {}
+        self._files: dict[int, IndexFiles] = {}
         self._zones: dict[str, tuple[Sequence[table_pb2.IndexMetadata], _Zones | None]] = {}
         self._searched = [
             (index_type, [index for index in segments if indexes.type_of_index(index) == name])
@@ -289,14 +290,18 @@ class ColumnIndexes:
         for segment in segments:
             if not (_is_known(segment, index_type.versions) and _has_all_rows(segment)):
                 continue
-            covered = self._covered(segment) & ~answered
+            covered = self._covered(segment)
+            if parts:
+                covered = covered & ~answered
             if not covered.any():
                 continue
             num_rows = int(np.diff(table.starts)[covered].sum())
             selective = MAX_ROWS
             if answers.searcher is not Searcher.TASK:
                 selective = max(num_rows // _SELECTIVE, _FEW_ROWS)
-            files = IndexFiles(table.paths, segment)
+            files = self._files.get(id(segment))
+            if files is None:
+                files = self._files[id(segment)] = IndexFiles(table.paths, segment)
             try:
                 words = index_type.search(files, self._dtype, op, value, min(selective, remaining))
             except INDEX_ERRORS as error:
@@ -313,7 +318,8 @@ class ColumnIndexes:
             remaining -= len(words)
             parts.append(table.rows_of(segment, words, covered))
             overlaid = self._overlaid(segment, covered)
-            parts.append(overlaid)
+            if overlaid.num_ranges:
+                parts.append(overlaid)
             answered |= covered
             if self._is_exact(index_type, segment) and not overlaid.num_ranges:
                 decided |= covered
@@ -321,7 +327,9 @@ class ColumnIndexes:
             return None
         answers.decided.append(decided)
         answers.note(self._used(segments[0], sum(rows.num_rows for rows in parts)))
-        return in_any([*parts, RowRanges.of_blocks(table.starts, ~answered)])
+        if not answered.all():
+            parts.append(RowRanges.of_blocks(table.starts, ~answered))
+        return in_any(parts)
 
     def _is_exact(self, index_type: IndexType, segment: table_pb2.IndexMetadata) -> bool:
         """Return whether a segment leaves only rows for which a comparison holds."""
