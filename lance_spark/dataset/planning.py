@@ -149,7 +149,9 @@ class PlanMethods(HistoryMethods):
 
         The number of all rows is that of the manifest, without data files. Conditions read the
         rows that indexes leave, and only the columns of the conditions. `IS NULL` and `IS NOT NULL`
-        alone are answered by indexes that know it, without rows.
+        alone are answered by indexes that know it, without rows. So are comparisons and sets of
+        values that are not floats, and `AND` and `OR` of them, if all their columns have a BTREE or
+        BITMAP index, which leaves few rows, and the table has no stable row ids.
 
         Parameters
         ----------
@@ -171,18 +173,27 @@ class PlanMethods(HistoryMethods):
         """Return the number of live rows that meet all conditions."""
         if not conditions:
             return self._max_rows
-        num_rows = self._count_nulls(conditions) if use_scalar_index else None
-        if num_rows is not None:
-            return num_rows
+        nulls = self._count_nulls(conditions) if use_scalar_index else None
+        if nulls is not None:
+            return nulls
+        num_rows, fragment_ids = 0, None
+        if use_scalar_index and self._table.manifest.index_section is not None:
+            check_columns(self._table.manifest, top_fields(conditions))
+            known = self._table_indexes().num_live_rows(conditions)
+            if known is not None:
+                num_rows, fragment_ids = known
+                if not fragment_ids:
+                    return num_rows
         plan = self._plan(
             [],
             rows_per_task=1 << 62,
             min_partitions=1,
             conditions=conditions,
+            fragment_ids=fragment_ids,
             use_scalar_index=use_scalar_index,
         )
-        return sum(
-            batch.num_rows
+        return num_rows + sum(
+            int(batch.num_rows)
             for task in plan.tasks
             for batch in task._batches(self._table.paths, self._open_files)
         )
@@ -313,6 +324,9 @@ class PlanMethods(HistoryMethods):
             row_meta.check_row_ids(fragments, read)
             # Tasks that search indexes find rows by their ids.
             selected = row_meta.light(selected, (*read, *((row_meta.ROW_ID,) if left else ())))
+        if candidates is not None:
+            kept = candidates.rows.keys() | left
+            selected = [fragment for fragment in selected if fragment.id in kept]
         groups = pack(selected, rows_per_task, whole_fragments=whole_fragments)
         if candidates is not None:
             from lance_spark.scan.pruning.narrowing import narrowed
@@ -337,8 +351,12 @@ class PlanMethods(HistoryMethods):
 
     def _candidates(self, conditions: Sequence[Condition]) -> Candidates | None:
         """Return the rows that indexes leave; see `TableIndexes.candidates`."""
-        from lance_spark.scan.pruning.candidates import TableIndexes
         from lance_spark.scan.pruning.column_indexes import Searcher
+
+        return self._table_indexes().candidates(conditions, Searcher.DRIVER)
+
+    def _table_indexes(self) -> TableIndexes:
+        from lance_spark.scan.pruning.candidates import TableIndexes
         from lance_spark.scan.pruning.coverage import checked_section
 
         if self._indexes is None:
@@ -350,7 +368,7 @@ class PlanMethods(HistoryMethods):
                 self.fragments,
                 self._find_rows,
             )
-        return self._indexes.candidates(conditions, Searcher.DRIVER)
+        return self._indexes
 
     def _search_by_task(
         self,

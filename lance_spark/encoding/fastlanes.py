@@ -39,6 +39,8 @@ _RUN = 128
 #: Position of the n-th group of eight rows, in units of 16 values.
 _ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
 
+#: So few values are unpacked by the integers of Python, which costs less than calls of numpy.
+_FEW_VALUES = 4
 #: Output bytes processed at once: together with scratch memory of the same size they fit the cache
 #: of a core.
 _GROUP_BYTES = 512 << 10
@@ -253,6 +255,20 @@ def _places(bits: int) -> tuple[IndexArray, IndexArray]:
     return row_of, lane_of
 
 
+def _unpacked(data: Bytes, start: int, width: int, place: int, size: int) -> int:
+    """Return one value of a chunk, by the integers of Python."""
+    bits = size * 8
+    rows, lanes = _places(bits)
+    word, right = divmod(int(rows[place]) * width, bits)
+    position = start + (word * (CHUNK_VALUES // bits) + int(lanes[place])) * size
+    value = int.from_bytes(data[position : position + size].tobytes(), "little") >> right
+    if right + width > bits:
+        position += _RUN
+        upper = int.from_bytes(data[position : position + size].tobytes(), "little")
+        value |= upper << (bits - right)
+    return value & ((1 << width) - 1)
+
+
 def unpack_some(
     data: Bytes, starts: IndexArray, widths: IndexArray, places: IndexArray, dtype: np.dtype[Any]
 ) -> UIntArray:
@@ -268,6 +284,10 @@ def unpack_some(
     dtype : dtype
         Unsigned.
     """
+    if len(starts) <= _FEW_VALUES:
+        of_values = zip(starts.tolist(), widths.tolist(), places.tolist(), strict=True)
+        values = [_unpacked(data, *of_value, dtype.itemsize) for of_value in of_values]
+        return np.array(values, dtype)
     result = np.zeros(len(starts), dtype)
     chosen = np.flatnonzero(widths)
     if not len(chosen):

@@ -213,6 +213,10 @@ class Step:
     is_vector: bool = False
 
 
+#: The step of a leaf without layers around it.
+_PLAIN = Step()
+
+
 @dataclass(frozen=True, slots=True)
 class LayerSlots:
     """The slots of one layer, in order: what Arrow stores for an array at that depth.
@@ -255,6 +259,8 @@ def unravel(levels: Levels, steps: Sequence[Step]) -> list[LayerSlots]:
         raise CorruptFileError(f"layers {names} do not fit the type of the column")
     if any(step.dimension != 1 for step in steps) and any(step.is_list for step in steps):
         raise UnsupportedEncodingError("lists together with a fixed-size list of structs")
+    if len(steps) == 1 and levels.definition is None and steps[0] == _PLAIN:
+        return [LayerSlots(levels.num_entries)]
     highest = max_definition(layers)
     repetition, definition, entries = levels.repetition, levels.definition, levels.num_entries
     below = 0

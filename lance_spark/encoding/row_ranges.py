@@ -120,6 +120,12 @@ class RowRanges:
         """Return the rows with a number added."""
         return RowRanges(self.starts + distance, self.stops + distance)
 
+    def count_of(self, rows: RowNumbers) -> int:
+        """Return how many of some rows, given as increasing numbers, are in the set."""
+        position = np.searchsorted(self.stops, rows, "right")
+        is_before_end = position < len(self.stops)
+        return int(np.count_nonzero(self.starts[position[is_before_end]] <= rows[is_before_end]))
+
     def joined(self, gap: int) -> RowRanges:
         """Return the rows, and the rows between two ranges that are less than `gap` rows apart."""
         if self.num_ranges < 2:

@@ -48,6 +48,11 @@ def split_rows(rows: Rows, lengths: Sequence[int]) -> list[tuple[int, Rows]]:
             if stop > start:
                 pieces.append((page, range(start, stop)))
         return pieces
+    if not len(rows):
+        return pieces
+    page, last = np.searchsorted(ends, rows[[0, -1]], side="right").tolist()
+    if page == last < len(ends):
+        return [(page, rows - starts[page] if page else rows)]
     pages = np.searchsorted(ends, rows, side="right")
     page_numbers, cuts = np.unique(pages, return_index=True)
     bounds = [*cuts.tolist(), len(rows)]

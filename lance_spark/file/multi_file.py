@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from lance_spark.encoding.meta import ColumnMeta, PageMeta
+from lance_spark.encoding.rows import RowNumbers, split_rows
 from lance_spark.errors import UnsupportedEncodingError
 from lance_spark.file.reader import PAGE_BYTES, FileReader
 from lance_spark.file.schema.field import Field
@@ -44,6 +47,15 @@ class JoinedReader(FileReader):
         super().close()
         for part in self._parts:
             part.close()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a read costs no request."""
+        return all(part.is_local for part in self._parts)
+
+    def _parts_of(self, rows: RowNumbers) -> list[tuple[FileReader, RowNumbers]]:
+        lengths = [part.num_rows for part in self._parts]
+        return [(self._parts[number], np.asarray(own)) for number, own in split_rows(rows, lengths)]
 
     def _load(self, columns: Sequence[int]) -> None:
         missing = sorted(set(columns) - self._columns.keys())

@@ -2,7 +2,7 @@
 
 Opening a file costs up to three reads one after the other; a row of an open file costs at most two.
 The cache keeps the end of a file: its last bytes as they were read, the footer, and the metadata of
-the columns that were read, but no pages.
+the columns that were read; of their pages only search structures of a few bytes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from weakref import WeakValueDictionary
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.reader import FileReader
 
-#: Maximum open files of a cache. Each costs a file descriptor, 64 KiB of memory, and its parsed
-#: parts.
+#: Maximum open files of a cache. Each costs a file descriptor, 64 KiB of memory, its parsed parts,
+#: and at most 256 KiB of its pages.
 _LIMIT = 64
 
 

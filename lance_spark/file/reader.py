@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from lance_spark.encoding.meta import ColumnMeta, FieldReader, total_rows
-from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.encoding.v2_1.leaf_columns import leaf_fields
 from lance_spark.errors import CorruptFileError, LanceError, UnsupportedEncodingError
 from lance_spark.file.blobs.fields import described
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 
 #: Number of parsed descriptors and schemas that are cached: the files of a table have few.
 _KEPT = 32
+#: Most rows that are read by one loop over pages.
+_FEW_ROWS = 256
+#: Most bytes of the open pages that a file keeps for the next read.
+_KEPT_BYTES = 256 * 1024
 #: Bytes of values of a page, as writers make them.
 PAGE_BYTES = 8 * 1024 * 1024
 #: Minimum bytes of an item of a dictionary, so that it determines the size of decoded values.
@@ -212,6 +216,16 @@ class FileReader:
             This release cannot read the encoding of a page.
         """
         check_rows(rows, self._num_rows, self._source.name)
+        if (
+            not isinstance(rows, range)
+            and 0 < len(rows) <= _FEW_ROWS
+            and self.version in ((2, 1), (2, 2))
+        ):
+            from lance_spark.file.few_rows import read_few_rows
+
+            few = read_few_rows(self._parts_of(rows), fields, column_of)
+            if few is not None:
+                return few
         stored = [self.stored(field) for field in fields]
         columns = [self._columns_of(field, column_of) for field in stored]
         try:
@@ -332,9 +346,15 @@ class FileReader:
     def forget_pages(self) -> None:
         """Drop cached page data: search structures, dictionaries, levels, decompressed bytes.
 
-        Prefetched bytes are dropped, too.
+        What pages of few kept bytes have is left for the next read. Prefetched bytes are dropped.
         """
-        self._readers.clear()
+        kept = 0
+        for reader in self._readers.values():
+            size: int | None = getattr(reader, "kept_bytes", None)
+            kept += _KEPT_BYTES + 1 if size is None else size
+            if kept > _KEPT_BYTES:
+                self._readers.clear()
+                break
         if self._prefetched is not None:
             self._prefetched.close()
             self._prefetched = None
@@ -375,6 +395,27 @@ class FileReader:
         if self._prefetched is not None:
             self._prefetched.close()
         self._source.close()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a read costs no request."""
+        return self._ranges is self._tail or isinstance(self._source, LocalSource)
+
+    def field_reader(self, field: Field, column_of: Mapping[int, int] | None) -> FieldReader:
+        """Return the reader of a field.
+
+        Raises
+        ------
+        CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError, StorageError
+        """
+        stored = self.stored(field)
+        columns = self._columns_of(stored, column_of)
+        self._load(columns)
+        return self._reader(stored, columns)
+
+    def _parts_of(self, rows: RowNumbers) -> list[tuple[FileReader, RowNumbers]]:
+        """Return the files with some rows, and the rows of each."""
+        return [(self, rows)]
 
     def _arrays(
         self, fields: Sequence[Field], columns: Sequence[tuple[int, ...]], rows: Rows

@@ -228,7 +228,7 @@ def _take(
 ) -> list[pa.RecordBatch]:
     """Return rows of fragments by their physical offsets, or by their numbers among live rows."""
     starts = first_positions(fragments) if needs(schema.fields, ROW_OFFSET) else {}
-    if open_files is not None and len(pieces) > 1 and paths.store.is_local:
+    if open_files is not None and paths.store.is_local:
         counts = ScanMetrics() if metrics is None else metrics
         with naming(paths.store.display):
             physical = [

@@ -34,6 +34,8 @@ from lance_spark.turns import end_if_long
 READ_AHEAD = True
 #: A thread costs more than it saves for a task of fewer rows.
 _FEW_ROWS = 16 * 1024
+#: Most rows of a task whose columns are read together with those of its filters.
+_FEW_CHOSEN = 64
 
 
 #: Guards the sums of counts of several threads.
@@ -196,6 +198,12 @@ class ScanTask:
             Data files that may be open already, and that are left open.
         """
         counted = ScanMetrics() if metrics is None else metrics
+        if open_files is not None:
+            with naming(parse_uri(self.uri).display):
+                few = self._few_rows(paths, open_files, counted)
+            if few is not None:
+                yield from self._counted(few, counted)
+                return
         at_once = prefetch and paths.store.reads_at_once > 1
         parts = self._parts(paths, open_files, prefetch=prefetch, at_once=at_once)
         pieces: Generator[pa.RecordBatch, None, None]
@@ -215,14 +223,42 @@ class ScanTask:
                 for piece in pieces:
                     counted.batch_load_time_ns += perf_counter_ns() - begun
                     end_if_long()
-                    for batch in batches_of(piece, self.batch_size):
-                        counted.batches_loaded += 1
-                        counted.rows_scanned += batch.num_rows
-                        yield batch
+                    yield from self._counted(piece, counted)
                     begun = perf_counter_ns()
                 counted.batch_load_time_ns += perf_counter_ns() - begun
         finally:
             pieces.close()
+
+    def _counted(self, piece: pa.RecordBatch, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of some rows."""
+        for batch in batches_of(piece, self.batch_size):
+            metrics.batches_loaded += 1
+            metrics.rows_scanned += batch.num_rows
+            yield batch
+
+    def _few_rows(
+        self, paths: TablePaths, open_files: OpenFiles, metrics: ScanMetrics
+    ) -> pa.RecordBatch | None:
+        """Return the rows of the task if it has few rows of a local store, which are chosen."""
+        slices = self.slices
+        if (
+            not self.filters
+            or self.index_search is not None
+            or not 0 < len(slices) <= _FEW_CHOSEN
+            or not paths.store.is_local
+            or not 0 < self.num_rows <= _FEW_CHOSEN
+        ):
+            return None
+        from lance_spark.scan.fragment.scattered_rows import matching_rows
+
+        pieces = [(piece.fragment, piece.ranges.numbers()) for piece in slices]
+        if len({fragment.id for fragment, _ in pieces}) < len(pieces):
+            return None
+        begun = perf_counter_ns()
+        batch = matching_rows(paths, pieces, self.lance_schema, self.filters, open_files, metrics)
+        metrics.scan_time_ns += perf_counter_ns() - begun
+        metrics.batch_load_time_ns += perf_counter_ns() - begun
+        return batch
 
     def _parts(
         self, paths: TablePaths, open_files: OpenFiles | None, *, prefetch: bool, at_once: bool

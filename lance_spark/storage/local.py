@@ -28,6 +28,8 @@ from lance_spark.storage.source import ByteRange, Bytes, ReadCounts, outside
 
 #: Reading this many unneeded bytes costs less than another call.
 _MAX_GAP = 8 * 1024
+#: Ranges that are merged by a loop over them.
+_FEW_RANGES = 64
 #: Most bytes of a part of a file that shares its memory with others.
 _SHARED_BYTES = 64 * 1024
 _EMPTY: Bytes = np.frombuffer(b"", np.uint8)
@@ -134,6 +136,8 @@ class _Descriptor:
         if len(ranges) == 1:
             ((start, length),) = ranges
             return self._parts([start], [length])
+        if len(ranges) <= _FEW_RANGES:
+            return self._few(ranges)
         bounds = np.array(ranges, np.int64)
         starts, lengths = bounds[:, 0], bounds[:, 1]
         order = np.argsort(starts, kind="stable")
@@ -150,6 +154,28 @@ class _Descriptor:
         return [
             parts[part][place : place + length]
             for part, place, length in zip(part_of.tolist(), places, lengths.tolist(), strict=True)
+        ]
+
+    def _few(self, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
+        """Return what `read` does, for so few ranges that calls of numpy cost more than a loop."""
+        starts: list[int] = []
+        stops: list[int] = []
+        part_of = [0] * len(ranges)
+        for index in sorted(range(len(ranges)), key=ranges.__getitem__):
+            start, length = ranges[index]
+            if not starts or start > stops[-1] + _MAX_GAP:
+                starts.append(start)
+                stops.append(start + length)
+            elif start + length > stops[-1]:
+                stops[-1] = start + length
+            part_of[index] = len(starts) - 1
+        lengths = [stop - start for start, stop in zip(starts, stops, strict=True)]
+        parts = self._parts(starts, lengths)
+        if parts is None:
+            return None
+        return [
+            parts[part][start - starts[part] : start - starts[part] + length]
+            for (start, length), part in zip(ranges, part_of, strict=True)
         ]
 
     def _parts(self, starts: Sequence[int], lengths: Sequence[int]) -> list[Bytes] | None:

@@ -21,7 +21,7 @@ from lance_spark.encoding.arrow_blocks import (
     from_bytes,
     with_validity,
 )
-from lance_spark.encoding.levels import LayerSlots
+from lance_spark.encoding.levels import IndexArray, LayerSlots
 from lance_spark.encoding.meta import ColumnMeta, PageLocation, PageMeta
 from lance_spark.encoding.rows import Rows, expanded, split_rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 #: Number of descriptions of pages that are kept.
 _MODELS = 16
+#: About the bytes of the objects of an open page.
+_READER_BYTES = 1024
 
 OpenPage = Callable[[PageMeta, Leaf], PageReader]
 
@@ -134,6 +136,22 @@ class StructuralField:
         ]
         self._where = f"{file}, column {field.name!r}"
 
+    @property
+    def kept_bytes(self) -> int | None:
+        """About how many bytes the open pages keep; None if that is not known."""
+        total = 0
+        for leaf in self._leaves:
+            size = leaf.kept_bytes
+            if size is None:
+                return None
+            total += size
+        return total
+
+    @property
+    def only_leaf(self) -> LeafReader | None:
+        """The reader of the leaf, if the field is one without layers around it."""
+        return self._leaves[0] if is_leaf(storage_field(self._field)) else None
+
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         """Plan the reading of rows; the array has the field's type."""
         leaves = yield from gather_plans([leaf.read(rows) for leaf in self._leaves])
@@ -141,6 +159,10 @@ class StructuralField:
         if len(array) != len(rows):
             raise CorruptFileError(f"{self._where}: {len(array)} values for {len(rows)} rows")
         return array
+
+    def joined(self, parts: list[LeafRows]) -> pa.Array:
+        """Return rows of the only leaf as an array of the field's type."""
+        return _build(self._field, 0, iter([_joined(parts)]))[0]
 
 
 class LeafReader:
@@ -158,6 +180,17 @@ class LeafReader:
         # Pages with the same description differ only in their buffers.
         self._models: dict[bytes, Any] = {}
 
+    @property
+    def kept_bytes(self) -> int | None:
+        """About how many bytes the open pages keep; None if that is not known."""
+        total = _READER_BYTES
+        for page in self._pages.values():
+            size: int | None = getattr(page, "kept_bytes", None)
+            if size is None:
+                return None
+            total += _READER_BYTES + size
+        return total
+
     def read(self, rows: Rows) -> ReadPlan[LeafRows]:
         """Plan the reading of rows, counted from the column's first."""
         leaf_rows = expanded(rows, self._leaf.slots_per_row)
@@ -170,6 +203,23 @@ class LeafReader:
         if not pieces:
             return self._empty_rows()
         return _joined((yield from gather_plans(list(self._plans(pieces)))))
+
+    def fetch(self, rows: IndexArray) -> list[ReadPlan[Any]]:
+        """Return a plan for each page with some of few rows; see `fetched_rows.decoded`."""
+        pages = [(self._page(number), own) for number, own in split_rows(rows, self._lengths)]
+        return [getattr(page, "fetch", page.read)(own) for page, own in pages]
+
+    def rows_of_page(self, page: SlottedRows) -> LeafRows:
+        """Return rows with the slots of their layers.
+
+        Raises
+        ------
+        CorruptFileError
+        """
+        slots = page.slots(self._leaf.steps)
+        if len(page.values) != slots[0].count:
+            raise CorruptFileError(f"{len(page.values)} values for {slots[0].count} slots")
+        return LeafRows(page.values, tuple(slots))
 
     def _plans(self, pieces: list[tuple[int, Rows]]) -> Iterator[ReadPlan[LeafRows]]:
         """Yield a plan for each page, or for several that are decoded together."""
@@ -235,7 +285,7 @@ class LeafReader:
         if len(pieces) > 1:
             try:
                 with errors_at(PageLocation(self._file, self._leaf.path, pieces[0][0])):
-                    return self._leaf_rows((yield from group.read()))
+                    return self.rows_of_page((yield from group.read()))
             except (CorruptFileError, UnsupportedEncodingError):
                 # One by one, so that the error names the corrupt page.
                 pass
@@ -244,13 +294,7 @@ class LeafReader:
 
     def _read_page(self, number: int, rows: Rows) -> ReadPlan[LeafRows]:
         with errors_at(PageLocation(self._file, self._leaf.path, number)):
-            return self._leaf_rows((yield from self._page(number).read(rows)))
-
-    def _leaf_rows(self, page: SlottedRows) -> LeafRows:
-        slots = page.slots(self._leaf.steps)
-        if len(page.values) != slots[0].count:
-            raise CorruptFileError(f"{len(page.values)} values for {slots[0].count} slots")
-        return LeafRows(page.values, tuple(slots))
+            return self.rows_of_page((yield from self._page(number).read(rows)))
 
     def _page(self, number: int) -> PageReader:
         reader = self._pages.get(number)

@@ -70,7 +70,10 @@ class SlottedRows(Protocol):
 
 
 class PageReader(Protocol):
-    """Reads rows of one page of any layout; keeps decoded parts of the page for the next read."""
+    """Reads rows of one page of any layout; keeps decoded parts of the page for the next read.
+
+    A page that can stay open has a property `kept_bytes`: the bytes of these parts.
+    """
 
     def read(self, rows: Rows) -> ReadPlan[SlottedRows]:
         """Plan the reading of some rows (at least one, all inside the page)."""

@@ -83,6 +83,11 @@ class Unshadowed:
         """Return the rows for which it can hold by statistics; None if they do not decide."""
         return candidates_of_all(self.conditions, statistics)
 
+    @property
+    def is_decided(self) -> bool:
+        """False: other rows may be among the candidates."""
+        return False
+
     def conjuncts(self) -> Iterator[Condition]:
         """Yield the condition itself."""
         yield self

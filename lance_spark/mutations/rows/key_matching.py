@@ -18,8 +18,9 @@ Within structs and lists, a null equals a null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import vector_items
+from lance_spark.encoding.integer_sets import IntegerFlags, integers_of
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.file.schema.nested import as_list, list_lengths
 
@@ -37,11 +39,6 @@ _Codes = npt.NDArray[np.int64]
 _ABSENT = -1
 _BYTES = pa.large_binary()
 _EMPTY = pa.scalar(b"", _BYTES)
-#: An odd number of 64 random bits, by which integers are hashed.
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-#: Flags for each value of a table of flags; the limits of a table: 64 KiB, which fit a cache, and
-#: 64 MiB.
-_SLOTS_OF_VALUE, _FEWEST_BITS, _MOST_BITS = 8, 16, 26
 #: Places for each value of a table of all values of a span.
 _PLACES_OF_VALUE = 64
 #: Fewest values for which numpy's tables are made.
@@ -49,7 +46,6 @@ _FEWEST_VALUES = 1 << 16
 #: Arrow numbers values in one array. Offsets of 32 bits do not number more than 2 GiB.
 _LARGE_BYTES = 1 << 30
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
-_INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 _BITS = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
 
@@ -121,110 +117,118 @@ class _Side:
         ] or [comparable(pa.array([], column.type))]
 
 
-def _narrowed(sides: tuple[_Side, _Side], numbers: Sequence[_Codes]) -> tuple[_Side, _Side]:
+class _Numbered(NamedTuple):
+    """The rows of one side whose value has a number, increasing, and the numbers."""
+
+    rows: _Indexes
+    numbers: _Codes
+
+
+def _narrowed(
+    sides: tuple[_Side, _Side], parts: tuple[_Numbered, _Numbered]
+) -> tuple[_Side, _Side]:
     """Return the rows that have a number, numbered by the columns before and this one."""
-    kept = [np.flatnonzero(side_numbers != _ABSENT) for side_numbers in numbers]
-    numbers = [side_numbers[rows] for side_numbers, rows in zip(numbers, kept, strict=True)]
     rows = [
-        found if side.rows is None else side.rows[found]
-        for side, found in zip(sides, kept, strict=True)
+        part.rows if side.rows is None else side.rows[part.rows]
+        for side, part in zip(sides, parts, strict=True)
     ]
     before = [side.numbers for side in sides if side.numbers is not None]
     if not before:
-        return _Side(rows[0], numbers[0]), _Side(rows[1], numbers[1])
+        return _Side(rows[0], parts[0].numbers), _Side(rows[1], parts[1].numbers)
     # There are at most as many numbers as rows, so the product has no more than 62 bits.
-    width = max(int(side_numbers.max(initial=0)) for side_numbers in numbers) + 1
+    width = max(int(part.numbers.max(initial=0)) for part in parts) + 1
     pairs = [
-        [pa.array(own[found] * width + new)]
-        for own, found, new in zip(before, kept, numbers, strict=True)
+        [pa.array(own[part.rows] * width + part.numbers)]
+        for own, part in zip(before, parts, strict=True)
     ]
     return _narrowed((_Side(rows[0]), _Side(rows[1])), _numbered(*pairs))
 
 
-def _numbered(left: list[pa.Array], right: list[pa.Array]) -> tuple[_Codes, _Codes]:
-    """Return numbers of the values of both sides.
+def _numbered(left: list[pa.Array], right: list[pa.Array]) -> tuple[_Numbered, _Numbered]:
+    """Return numbers of the values of both sides, which are equal for equal values.
 
-    They are equal for equal values, and `_ABSENT` for nulls. The values of the side that has more
-    rows are also `_ABSENT` if the other side does not have them.
+    Nulls have none, and of the side that has more rows, neither have values that the other side
+    does not have.
     """
     if sum(map(len, left)) < sum(map(len, right)):
         others, own = _numbered(right, left)
         return own, others
     if not any(map(len, right)):
-        return np.full(sum(map(len, left)), _ABSENT), np.empty(0, np.int64)
+        return _with_numbers(np.empty(0, np.int64)), _with_numbers(np.empty(0, np.int64))
     size = sum(chunk.nbytes for chunk in right)
     if size > _LARGE_BYTES and left[0].type in _LARGE:
         left, right = ([chunk.cast(_LARGE[chunk.type]) for chunk in side] for side in (left, right))
     encoded = pa.chunked_array(right).dictionary_encode().combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.chunk(0)
-    return _found(left, encoded.dictionary), _integers(encoded.indices, _ABSENT)
+    own = _with_numbers(integers_of(encoded.indices, _ABSENT))
+    return _found(left, encoded.dictionary), own
 
 
-def _found(chunks: list[pa.Array], values: pa.Array) -> _Codes:
-    """Return the place of each value of the chunks in distinct values, or `_ABSENT`."""
+def _with_numbers(numbers: _Codes, first: int = 0) -> _Numbered:
+    """Return the rows, from row `first` on, that have a number."""
+    rows = np.flatnonzero(numbers != _ABSENT)
+    return _Numbered(rows + first if first else rows, numbers[rows])
+
+
+def _found(chunks: list[pa.Array], values: pa.Array) -> _Numbered:
+    """Return the place of each value of the chunks in distinct values, if it is there."""
     dtype = values.type
     count = sum(map(len, chunks))
     if count < _FEWEST_VALUES or not pat.is_primitive(dtype) or dtype.bit_width < 8:
-        places = pc.index_in(pa.chunked_array(chunks), value_set=values, skip_nulls=True)
-        return _in_a_row(_integers(part, _ABSENT) for part in places.chunks)
-    keys = _integers(values, 0)
+
+        def places(chunk: pa.Array) -> _Codes:
+            return integers_of(pc.index_in(chunk, value_set=values, skip_nulls=True), _ABSENT)
+
+        return _of_chunks(chunks, places)
+    keys = integers_of(values, 0)
     if not len(keys):
-        return np.full(count, _ABSENT, np.int64)
+        return _with_numbers(keys)
     least = keys.min()
     span = int(keys.max()) - int(least)
-    if span <= min(2 * count, _PLACES_OF_VALUE * len(keys)):
-        # One more place is that of all values outside of the span.
-        places_of = np.full(span + 2, _ABSENT, np.int64)
-        places_of[keys - least] = np.arange(len(keys))
+    if span > min(2 * count, _PLACES_OF_VALUE * len(keys)):
+        return _by_hash(chunks, keys)
+    # One more place is that of all values outside of the span.
+    width = np.int32 if len(keys) <= np.iinfo(np.int32).max else np.int64
+    places_of = np.full(span + 2, _ABSENT, width)
+    places_of[keys - least] = np.arange(len(keys))
 
-        def by_offset(chunk: pa.Array) -> _Codes:
-            offsets = (_integers(chunk, 0) - least).view(np.uint64)
-            found: _Codes = places_of[np.minimum(offsets, np.uint64(span + 1)).view(np.int64)]
-            if chunk.null_count:
-                found[chunk.is_null().to_numpy(zero_copy_only=False)] = _ABSENT
-            return found
+    def by_offset(chunk: pa.Array) -> _Codes:
+        offsets = (integers_of(chunk, 0) - least).view(np.uint64)
+        found: _Codes = places_of[np.minimum(offsets, np.uint64(span + 1)).view(np.int64)]
+        if chunk.null_count:
+            found[chunk.is_null().to_numpy(zero_copy_only=False)] = _ABSENT
+        return found
 
-        return _in_a_row(map(by_offset, chunks))
-    return _by_hash(chunks, keys)
+    return _of_chunks(chunks, by_offset)
 
 
-def _by_hash(chunks: list[pa.Array], keys: _Codes) -> _Codes:
-    """Return what `_found` does. Most values that are absent are found out by a table of flags."""
-    bits = (_SLOTS_OF_VALUE * len(keys)).bit_length()
-    shift = np.uint64(64 - min(max(bits, _FEWEST_BITS), _MOST_BITS))
-    flags = np.zeros(1 << (64 - int(shift)), np.bool_)
-    flags[_hashes(keys, shift)] = True
-    parts = []
+def _of_chunks(chunks: list[pa.Array], number: Callable[[pa.Array], _Codes]) -> _Numbered:
+    """Return the rows of chunks that have a number, by a function of a chunk."""
+    parts, first = [_with_numbers(np.empty(0, np.int64))], 0
     for chunk in chunks:
-        values = _integers(chunk, 0)
-        is_candidate = flags[_hashes(values, shift)]
+        parts.append(_with_numbers(number(chunk), first))
+        first += len(chunk)
+    rows, numbers = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return _Numbered(rows, numbers.astype(np.int64, copy=False))
+
+
+def _by_hash(chunks: list[pa.Array], keys: _Codes) -> _Numbered:
+    """Return what `_found` does. Most values that are absent are found out by a table of flags."""
+    flags = IntegerFlags(keys)
+    rows, candidates, first = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+    for chunk in chunks:
+        values = integers_of(chunk, 0)
+        is_candidate = flags.possible(values)
         if chunk.null_count:
             is_candidate[chunk.is_null().to_numpy(zero_copy_only=False)] = False
-        parts.append((np.flatnonzero(is_candidate), values))
-    candidates = pa.array(_in_a_row(values[rows] for rows, values in parts))
-    places = _integers(pc.index_in(candidates, value_set=pa.array(keys)), _ABSENT)
-    found = [np.full(len(values), _ABSENT, np.int64) for _, values in parts]
-    ends = np.cumsum([len(rows) for rows, _ in parts])
-    for part, (rows, _), own in zip(found, parts, np.split(places, ends[:-1]), strict=True):
-        part[rows] = own
-    return _in_a_row(found)
-
-
-def _hashes(values: _Codes, shift: np.uint64) -> npt.NDArray[np.int64]:
-    hashes: npt.NDArray[np.int64] = ((values.view(np.uint64) * _MULTIPLIER) >> shift).view(np.int64)
-    return hashes
-
-
-def _integers(array: pa.Array, null: int) -> _Codes:
-    """Return values of a fixed size as integers that are equal if the values are."""
-    integers = array.view(_INTEGERS[array.type.bit_width])
-    numbers: _Codes = integers.fill_null(null).to_numpy().astype(np.int64, copy=False)
-    return numbers
-
-
-def _in_a_row(parts: Iterable[_Codes]) -> _Codes:
-    return np.concatenate([np.empty(0, np.int64), *parts])
+        places = np.flatnonzero(is_candidate)
+        rows.append(places + first)
+        candidates.append(values[places])
+        first += len(chunk)
+    found = pc.index_in(pa.array(np.concatenate(candidates)), value_set=pa.array(keys))
+    numbered = _with_numbers(integers_of(found, _ABSENT))
+    return _Numbered(np.concatenate(rows)[numbered.rows], numbered.numbers)
 
 
 def comparable(array: pa.Array) -> pa.Array:

@@ -61,7 +61,12 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
     value = typed(op, value, dtype)
     if value is None:
         return None
-    possible, full = _possible(pages, op, value), _full(pages, op, value)
+    possible = _possible(pages, op, value)
+    if int(np.count_nonzero(possible)) <= _FEW_PAGES:
+        # Few pages are compared, also those of which all values match.
+        full = np.zeros(len(possible), np.bool_)
+    else:
+        full = _full(pages, op, value)
     in_full = int(np.diff(pages.bounds)[full].sum())
     if op != "in" and in_full > limit:
         page = int(np.flatnonzero(full)[0])

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.integer_sets import is_in
 from lance_spark.scan.predicates.comparison import compared, has_nan, is_nan, with_one_zero
 from lance_spark.scan.predicates.conditions import Bound
 
@@ -46,9 +47,9 @@ def matching(values: pa.Array, op: str, sides: Bounds | pa.Array) -> pa.BooleanA
     import pyarrow.compute as pc
 
     if op == "in":
-        return pc.is_in(values, value_set=sides)
+        return is_in(values, sides)
     if op == "not_in":
-        return pc.and_(values.is_valid(), pc.invert(pc.is_in(values, value_set=sides)))
+        return pc.and_(values.is_valid(), pc.invert(is_in(values, sides)))
     (first_op, first), *further = sides
     matches = holds(values, first_op, first)
     for op_of_side, side in further:

@@ -34,17 +34,20 @@ class IndexType:
         Comparisons that it answers.
     search : callable
         See `Search`.
+    is_exact : bool
+        Whether an answer has no other rows than those for which the comparison holds.
     """
 
     versions: Collection[int]
     ops: Collection[str]
     search: Search
+    is_exact: bool = False
 
 
 #: By the name of the type, in the order in which a column's indexes are asked.
 SEARCHED: Mapping[str, IndexType] = {
-    "BTREE": IndexType(READ_VERSIONS["BTREE"], btree_search.OPS, btree_search.search),
-    "BITMAP": IndexType(READ_VERSIONS["BITMAP"], bitmap.OPS, bitmap.search),
+    "BTREE": IndexType(READ_VERSIONS["BTREE"], btree_search.OPS, btree_search.search, True),
+    "BITMAP": IndexType(READ_VERSIONS["BITMAP"], bitmap.OPS, bitmap.search, True),
     "LABEL_LIST": IndexType(READ_VERSIONS["LABEL_LIST"], label_list.OPS, label_list.search),
     "NGRAM": IndexType(READ_VERSIONS["NGRAM"], ngram.OPS, ngram.search),
     "RTREE": IndexType(READ_VERSIONS["RTREE"], rtree.OPS, rtree.search),

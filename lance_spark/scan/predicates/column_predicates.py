@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding import integer_sets
 from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_all
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import is_null
@@ -59,6 +60,10 @@ class Compare(Predicate):
         if self.column.cast_type is not None or is_nan(self.value):
             return None
         return statistics(self.column.field, self.op, self.value)
+
+    @property
+    def is_decided(self) -> bool:
+        return self.column.cast_type is None
 
     def column_bound(self) -> ColumnBound | None:
         if self.op in ("==", "!=") or self.column.cast_type is not None or is_nan(self.value):
@@ -136,6 +141,10 @@ class In(Predicate):
         if self.column.cast_type is not None or has_nan(self.values):
             return None
         return statistics(self.column.field, "not_in" if self.inverted else "in", self.values)
+
+    @property
+    def is_decided(self) -> bool:
+        return self.column.cast_type is None and not self.inverted
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +286,7 @@ def is_in(array: pa.Array, values: pa.Array, *, has_null: bool) -> pa.BooleanArr
     """Return which values of an array are in a set, as for `In`; null for null."""
     import pyarrow.compute as pc
 
-    result = pc.is_in(with_one_zero(array), value_set=with_one_zero(values))
+    result = integer_sets.is_in(with_one_zero(array), with_one_zero(values))
     null = pa.scalar(None, pa.bool_())
     if has_null:
         result = pc.if_else(result, True, null)

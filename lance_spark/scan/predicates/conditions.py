@@ -103,6 +103,10 @@ class Condition(Protocol):
     def candidates(self, statistics: RangePruner) -> RowRanges | None:
         """Return the rows for which it can hold by statistics; None if they do not decide."""
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether `candidates` has just the rows for which it holds if all answers have."""
+
     def conjuncts(self) -> Iterator[Condition]:
         """Yield the conditions of which it is the conjunction; itself if it is none."""
 

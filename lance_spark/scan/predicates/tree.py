@@ -119,6 +119,11 @@ class Predicate(ABC):
         """Return the rows for which it can be true by statistics; None if they do not decide."""
         return None
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether `candidates` has just the rows for which it is true if all answers have."""
+        return False
+
     def conjuncts(self) -> Iterator[Condition]:
         """Yield the predicates of which it is the conjunction; itself if it is none."""
         yield self
@@ -195,6 +200,10 @@ class And(Predicate):
     def candidates(self, statistics: RangePruner) -> RowRanges | None:
         return candidates_of_all(self.parts, statistics)
 
+    @property
+    def is_decided(self) -> bool:
+        return all(part.is_decided for part in self.parts)
+
     def conjuncts(self) -> Iterator[Condition]:
         for part in self.parts:
             yield from part.conjuncts()
@@ -225,6 +234,10 @@ class Or(Predicate):
 
     def candidates(self, statistics: RangePruner) -> RowRanges | None:
         return in_any(part.candidates(statistics) for part in self.parts)
+
+    @property
+    def is_decided(self) -> bool:
+        return all(part.is_decided for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.integer_sets import is_in
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import is_null
@@ -74,7 +75,7 @@ class Comparison:
             return nulls if self.op == "is_null" else pc.invert(nulls)
         array, value = _comparable(array), _comparable(self.value)
         if self.op in ("in", "not in"):
-            result = pc.is_in(array, value_set=value)
+            result = is_in(array, value)
             return result if self.op == "in" else pc.and_(pc.invert(result), array.is_valid())
         return pc.call_function(KERNELS[self.op], [array, value]).fill_null(False)
 
@@ -83,6 +84,11 @@ class Comparison:
         if self.op == "not in":
             return None
         return statistics(self.field, self.op, self.value)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether `candidates` has just the rows for which it holds if all answers have."""
+        return self.op in KERNELS or self.op == "in"
 
     def conjuncts(self) -> Iterator[Condition]:
         """Yield the condition itself."""

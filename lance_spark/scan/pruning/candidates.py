@@ -21,7 +21,11 @@ from lance_spark.encoding.row_ranges import RowRanges, in_all
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.plan import UsedIndex
-from lance_spark.scan.predicates.conditions import Condition, candidates_of_all
+from lance_spark.scan.predicates.conditions import (
+    Condition,
+    RangePruner,
+    candidates_of_all,
+)
 from lance_spark.scan.pruning.column_indexes import (
     Answers,
     ColumnIndexes,
@@ -34,6 +38,7 @@ from lance_spark.scan.task import FragmentSlice
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.deletions import read_deletions
 from lance_spark.table.rows.index import FindRows, RowIndex
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -111,6 +116,55 @@ class TableIndexes:
         ------
         CorruptTableError, StorageError
         """
+        answers = Answers(searcher)
+        statistics = self._statistics(conditions, answers)
+        if statistics is None:
+            return None
+        rows = candidates_of_all(conditions, statistics)
+        if answers.left:
+            return self._with_left(rows, answers)
+        return None if rows is None else self._if_cheaper(rows, answers.used)
+
+    def num_live_rows(self, conditions: Sequence[Condition]) -> tuple[int, list[int]] | None:
+        """Return how many live rows meet all conditions, in fragments whose indexes know all.
+
+        Returns
+        -------
+        tuple of int and list of int, or None
+            The rows, and the ids of the other fragments. None if indexes know no fragment.
+
+        Raises
+        ------
+        CorruptTableError, CorruptFileError, StorageError
+        """
+        answers = Answers(Searcher.DRIVER)
+        ask = self._statistics(conditions, answers)
+        if ask is None or not all(condition.is_decided for condition in conditions):
+            return None
+        questions = 0
+
+        def statistics(field: Field, op: str, value: Any) -> RowRanges | None:
+            nonlocal questions
+            questions += 1
+            return ask(field, op, value)
+
+        rows = candidates_of_all(conditions, statistics)
+        table = self._table
+        if rows is None or len(answers.decided) != questions:
+            return None
+        decided = np.logical_and.reduce(answers.decided)
+        if not decided.any():
+            return None
+        num_rows = 0
+        for position, part in table.by_fragment(rows):
+            if decided[position]:
+                deleted = read_deletions(table.paths, table.fragments[position])
+                num_rows += part.num_rows - part.count_of(deleted)
+        others = [table.fragments[position].id for position in np.flatnonzero(~decided).tolist()]
+        return num_rows, others
+
+    def _statistics(self, conditions: Sequence[Condition], answers: Answers) -> RangePruner | None:
+        """Return what answers questions of conditions by indexes; None if none can."""
         columns = {
             path[-1].id: self._column(path)
             for condition in conditions
@@ -120,22 +174,22 @@ class TableIndexes:
         table = self._table
         if not columns or not table.fragments or not table.has_unique_ids:
             return None
-        answers = Answers(searcher)
 
         def statistics(field: Field, op: str, value: Any) -> RowRanges | None:
             column = columns.get(field.id)
             return None if column is None else column.candidates(op, value, answers)
 
-        rows = candidates_of_all(conditions, statistics)
-        if answers.left:
-            return self._with_left(rows, answers)
-        return None if rows is None else self._if_cheaper(rows, answers.used)
+        return statistics
+
+    def _by_id(self, rows: RowRanges) -> dict[int, RowRanges]:
+        table = self._table
+        return {table.fragments[position].id: part for position, part in table.by_fragment(rows)}
 
     def _if_cheaper(self, rows: RowRanges, used: Mapping[str, UsedIndex]) -> Candidates | None:
         table = self._table
         if are_everywhere(rows.num_rows, rows.num_decoded, int(table.starts[-1])):
             return None
-        return Candidates(table.by_fragment(rows), tuple(used.values()))
+        return Candidates(self._by_id(rows), tuple(used.values()))
 
     def _with_left(self, rows: RowRanges | None, answers: Answers) -> Candidates | None:
         """Return candidates with fragments for which tasks search."""
@@ -157,7 +211,7 @@ class TableIndexes:
         if are_everywhere(decided.num_rows, decided.num_decoded, int(np.diff(starts)[~left].sum())):
             rows = every
         ids = {table.fragments[position].id for position in np.flatnonzero(left).tolist()}
-        return Candidates(table.by_fragment(rows), tuple(used.values()), frozenset(ids))
+        return Candidates(self._by_id(rows), tuple(used.values()), frozenset(ids))
 
     def search_by_task(
         self, conditions: Sequence[Condition], fragment_ids: Collection[int]

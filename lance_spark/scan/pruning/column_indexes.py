@@ -88,11 +88,15 @@ class Answers:
         The indexes that answer, by name.
     left : list of (UsedIndex, bool array)
         Segments that are left to tasks, and the fragments that each covers.
+    decided : list of bool array
+        For each comparison that indexes of exact values answer, the fragments of which the answer
+        has just the rows for which it holds. Some of these rows may be deleted.
     """
 
     searcher: Searcher
     used: dict[str, UsedIndex] = field(default_factory=dict)
     left: list[tuple[UsedIndex, npt.NDArray[np.bool_]]] = field(default_factory=list)
+    decided: list[npt.NDArray[np.bool_]] = field(default_factory=list)
 
     def note(self, index: UsedIndex) -> None:
         """Note that an index answers; of several answers, the one with the fewest rows."""
@@ -171,6 +175,7 @@ class ColumnIndexes:
         self._segments = segments
         # By the identity of the segments, which this object keeps.
         self._coverage: dict[int, npt.NDArray[np.bool_]] = {}
+        self._files: dict[int, IndexFiles] = {}
         self._zones: dict[str, tuple[Sequence[table_pb2.IndexMetadata], _Zones | None]] = {}
         self._searched = [
             (index_type, [index for index in segments if indexes.type_of_index(index) == name])
@@ -279,19 +284,24 @@ class ColumnIndexes:
         """Return the rows that segments of one type leave; None if they do not decide."""
         table = self._table
         answered = np.zeros(len(table.fragments), np.bool_)
+        decided = np.zeros(len(table.fragments), np.bool_)
         parts: list[RowRanges] = []
         remaining = MAX_ROWS_OF_DRIVER if answers.searcher is Searcher.DRIVER else MAX_ROWS
         for segment in segments:
             if not (_is_known(segment, index_type.versions) and _has_all_rows(segment)):
                 continue
-            covered = self._covered(segment) & ~answered
+            covered = self._covered(segment)
+            if parts:
+                covered = covered & ~answered
             if not covered.any():
                 continue
             num_rows = int(np.diff(table.starts)[covered].sum())
             selective = MAX_ROWS
             if answers.searcher is not Searcher.TASK:
                 selective = max(num_rows // _SELECTIVE, _FEW_ROWS)
-            files = IndexFiles(table.paths, segment)
+            files = self._files.get(id(segment))
+            if files is None:
+                files = self._files[id(segment)] = IndexFiles(table.paths, segment)
             try:
                 words = index_type.search(files, self._dtype, op, value, min(selective, remaining))
             except INDEX_ERRORS as error:
@@ -307,12 +317,30 @@ class ColumnIndexes:
                 continue
             remaining -= len(words)
             parts.append(table.rows_of(segment, words, covered))
-            parts.append(self._overlaid(segment, covered))
+            overlaid = self._overlaid(segment, covered)
+            if overlaid.num_ranges:
+                parts.append(overlaid)
             answered |= covered
+            if self._is_exact(index_type, segment) and not overlaid.num_ranges:
+                decided |= covered
         if not parts:
             return None
+        answers.decided.append(decided)
         answers.note(self._used(segments[0], sum(rows.num_rows for rows in parts)))
-        return in_any([*parts, RowRanges.of_blocks(table.starts, ~answered)])
+        if not answered.all():
+            parts.append(RowRanges.of_blocks(table.starts, ~answered))
+        return in_any(parts)
+
+    def _is_exact(self, index_type: IndexType, segment: table_pb2.IndexMetadata) -> bool:
+        """Return whether a segment leaves only rows for which a comparison holds."""
+        # A row id can stay in a segment when the value of the row has changed, and conditions
+        # differ in how they compare floats.
+        return (
+            index_type.is_exact
+            and not self._table.stable_row_ids
+            and not pat.is_nested(self._dtype)
+            and not pat.is_floating(self._dtype)
+        )
 
     def _is_worth_a_task(
         self,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
-from lance_spark.encoding.row_ranges import RowRanges
+from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.moved_rows import MovedRows
@@ -75,6 +75,8 @@ class TableRows:
         positions : int64 array
             Positions of the fragments.
         """
+        if not len(self._with_overlays):
+            return NO_ROWS
         parts = [np.empty(0, np.int64)]
         for position in np.intersect1d(positions, self._with_overlays).tolist():
             rows = overlaid_rows(self.fragments[position], field_ids, since)
@@ -140,15 +142,13 @@ class TableRows:
         rows = self.starts[fragment[is_known]] + offsets[is_known]
         return RowRanges.of_rows(np.sort(rows))
 
-    def by_fragment(self, rows: RowRanges) -> dict[int, RowRanges]:
-        """Return rows by the id of their fragment, counted from its first row."""
+    def by_fragment(self, rows: RowRanges) -> Iterator[tuple[int, RowRanges]]:
+        """Yield the positions of the fragments of rows, and the rows, counted from its first."""
         first = np.searchsorted(self.starts, rows.starts, "right") - 1
         last = np.searchsorted(self.starts, rows.stops - 1, "right") - 1
         is_touched = np.zeros(len(self.fragments) + 1, np.int64)
         np.add.at(is_touched, first, 1)
         np.subtract.at(is_touched, last + 1, 1)
-        result = {}
         for position in np.flatnonzero(np.cumsum(is_touched)).tolist():
             start, stop = self.starts[position : position + 2].tolist()
-            result[self.fragments[position].id] = rows.within(start, stop).shifted(-start)
-        return result
+            yield position, rows.within(start, stop).shifted(-start)

@@ -19,6 +19,7 @@ import re
 import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
 
 import numpy as np
@@ -45,6 +46,9 @@ _WIDTH = 5
 _PADDING = 128
 #: The smallest number of deleted rows for which a bitmap is written.
 BITMAP_FROM = 5_000
+#: Most bytes of a file whose content is kept with its offsets, and most such files.
+_SHORT = 2 * 1024
+_KEPT = 1024
 _SCHEMA = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 _ID_BITS = 64
 #: Bytes of a tag in the number of a file, and the bits that stay random.
@@ -107,7 +111,13 @@ def _read(paths: TablePaths, fragment: Fragment, file: DeletionFile) -> Offsets:
     # Manifests of early releases do not record the number of rows.
     max_rows = fragment.physical_rows or file.num_deleted_rows or MAX_PHYSICAL_ROWS
     if file.file_type is DeletionFileType.ARROW:
-        offsets = decode_arrow(data, name, max_rows)
+        try:
+            offsets = _decoded(content, max_rows) if len(content) <= _SHORT else None
+        except CorruptFileError:
+            # Decoded again, so that the error names the file.
+            offsets = None
+        if offsets is None:
+            offsets = decode_arrow(data, name, max_rows)
     else:
         offsets = decode_bitmap(data, name, fragment.physical_rows, max_rows)
     if file.num_deleted_rows and len(offsets) != file.num_deleted_rows:
@@ -117,6 +127,17 @@ def _read(paths: TablePaths, fragment: Fragment, file: DeletionFile) -> Offsets:
         )
     if len(offsets) and fragment.physical_rows and offsets[-1] >= fragment.physical_rows:
         raise _out_of_range(name, int(offsets[-1]), fragment.physical_rows)
+    return offsets
+
+
+@lru_cache(maxsize=_KEPT)
+def _decoded(content: bytes, max_rows: int) -> Offsets:
+    """Return the offsets in a short `.arrow` file; errors do not name it.
+
+    Many small changes read the same files, each time by a new handle.
+    """
+    offsets = decode_arrow(np.frombuffer(content, np.uint8), "", max_rows)
+    offsets.flags.writeable = False
     return offsets
 
 

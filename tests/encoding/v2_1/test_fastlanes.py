@@ -116,5 +116,11 @@ def test_some_values_of_chunks(bits):
     values = fastlanes.unpack_some(data, starts[chosen], chosen, places, dtype)
     assert values.dtype == dtype
     assert (values == np.stack(chunks)[chosen, places]).all()
+    # Few values are unpacked one by one.
+    for first in range(0, 400, 4):
+        part, few = chosen[first : first + 4], places[first : first + 4]
+        values = fastlanes.unpack_some(data, starts[part], part, few, dtype)
+        assert values.dtype == dtype
+        assert (values == np.stack(chunks)[part, few]).all()
     none = np.empty(0, np.int64)
     assert not len(fastlanes.unpack_some(data, none, none, none, dtype))

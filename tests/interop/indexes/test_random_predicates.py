@@ -134,6 +134,7 @@ def _compare(path: str, predicate: Predicate) -> bool:
     dataset, text = lance_spark.open_dataset(path), predicate.own
     scanned = dataset.to_table(["id"], filter=text, use_scalar_index=False)["id"]
     assert dataset.to_table(["id"], filter=text)["id"].equals(scanned), text
+    assert dataset.count_rows(text) == len(scanned), text
     if predicate.pylance is not None:
         ids: Any = lance.dataset(path).to_table(["id"], filter=predicate.pylance)["id"]
         assert sorted(ids.to_pylist()) == sorted(scanned.to_pylist()), predicate.pylance

@@ -86,6 +86,14 @@ class ConstantPage:
             self._scalar = _fixed_scalar(layout.inline_value, leaf.field.type)
         self._words = self._find_words()
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the scalar and the levels."""
+        levels = self._levels
+        arrays = (None, None) if levels is None else (levels.repetition, levels.definition)
+        size = sum(array.nbytes for array in arrays if array is not None)
+        return size if self._scalar is None else size + int(self._scalar.nbytes)
+
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
         """Plan the reading of some rows: one round for the scalar and levels that are kept, one for
         the words of these rows.

@@ -36,6 +36,7 @@ from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.codec import decode_values
 from lance_spark.encoding.v2_1.fixed_width import take_ranges
+from lance_spark.encoding.v2_1.layouts.fetched_rows import WideRows
 from lance_spark.encoding.v2_1.layouts.full_zip_walk import Entries, Grid, control_bytes, walk_rows
 from lance_spark.encoding.v2_1.leaf_columns import Leaf
 from lance_spark.encoding.v2_1.page import (
@@ -45,6 +46,7 @@ from lance_spark.encoding.v2_1.page import (
     check_layers,
     fetch,
     fetch_rows,
+    joined,
     little_endian,
 )
 from lance_spark.errors import CorruptFileError
@@ -72,7 +74,7 @@ class FullZipPage:
     """
 
     def __init__(self, layout: pb.FullZipLayout, meta: PageMeta, leaf: Leaf) -> None:
-        self._layout = layout
+        self.layout = layout
         self._meta = meta
         self._dtype = leaf.field.type
         self._layers = check_layers(parse_layers(layout.layers), leaf)
@@ -94,6 +96,11 @@ class FullZipPage:
             raise CorruptFileError("a page below a list has no repetition levels")
         self._starts: IndexArray | None = None
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the index of rows."""
+        return 0 if self._starts is None else self._starts.nbytes
+
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
         """Plan the reading of some rows: one round, after another round for the index of rows if
         the page has one.
@@ -101,8 +108,7 @@ class FullZipPage:
         A whole page takes one round.
         """
         if not self._variable and not self._has_lists:
-            control, values = self._split_fixed((yield from self._fetch_fixed(rows)))
-            return self._finish(control, FixedWidthBlock(values, self._grid.width * 8, len(rows)))
+            return self.decode_table((yield from self._fetch_fixed(rows)))
         fetched = yield from self._fetch_indexed(rows)
         entries = self._entries(fetched)
         if self._variable:
@@ -112,16 +118,35 @@ class FullZipPage:
             return self._finish(entries.control, VariableWidthBlock(*strings))
         return self._finish(entries.control, self._gather_fixed(fetched.data, entries))
 
+    def fetch(self, rows: IndexArray) -> ReadPlan[WideRows | PageRows]:
+        """Plan the fetching of few rows, which are decoded together with those of other pages."""
+        if self._variable or self._has_lists:
+            return (yield from self.read(rows))
+        stride = self._grid.control + self._grid.width
+        start = self._entries_range(stride).offset
+        buffers = yield [ByteRange(start + row * stride, stride) for row in rows.tolist()]
+        return WideRows(self, joined(buffers).reshape(len(rows), stride))
+
+    def decode_table(self, table: Bytes) -> PageRows:
+        """Decode the entries of rows, as the rows of a table: values of fixed width."""
+        control, values = self._split_fixed(table)
+        return self._finish(control, FixedWidthBlock(values, self._grid.width * 8, len(table)))
+
     # Fixed width without lists: the place of a row is known
 
-    def _fetch_fixed(self, rows: Rows) -> ReadPlan[Bytes]:
-        """Plan the reading of the entries of rows, as the rows of a table."""
-        stride = self._grid.control + self._grid.width
+    def _entries_range(self, stride: int) -> ByteRange:
+        """Return the range of all entries, of `stride` bytes each."""
         page_range = buffer_at(self._meta, 0)
         if page_range.length != stride * self._meta.num_rows:
             raise CorruptFileError(
                 f"{self._meta.num_rows} rows of {stride} bytes in a buffer of {page_range.length}"
             )
+        return page_range
+
+    def _fetch_fixed(self, rows: Rows) -> ReadPlan[Bytes]:
+        """Plan the reading of the entries of rows, as the rows of a table."""
+        stride = self._grid.control + self._grid.width
+        page_range = self._entries_range(stride)
         if isinstance(rows, range):
             (data,) = yield [ByteRange(page_range.offset + rows.start * stride, len(rows) * stride)]
             return data.reshape(len(rows), stride)
@@ -201,7 +226,7 @@ class FullZipPage:
         return FixedWidthBlock(values, width * 8, len(positions))
 
     def _finish(self, control: IndexArray | None, block: DataBlock) -> PageRows:
-        layout = self._layout
+        layout = self.layout
         repetition: LevelArray | None = None
         definition: LevelArray | None = None
         entries = block.num_values if control is None else len(control)

@@ -18,10 +18,12 @@ from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.levels import IndexArray, Levels, max_repetition
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.layouts.mini_block_read import MiniBlockPage
-from lance_spark.encoding.v2_1.layouts.mini_block_table import parse_chunk_tables
+from lance_spark.encoding.v2_1.layouts.mini_block_table import (
+    has_same_encoding,
+    parse_chunk_tables,
+)
 from lance_spark.encoding.v2_1.page import PageRows, buffer_at
 from lance_spark.errors import CorruptFileError
-from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes, ReadPlan
 
 #: Maximum values and bytes of pages that are decoded together, so that intermediate results take no
@@ -157,21 +159,6 @@ class PageGroup:
         rows = np.add.reduceat(begins, firsts, dtype=np.int64)
         if not begins[firsts].all() or (rows != [page.meta.num_rows for page in self._pages]).any():
             raise CorruptFileError("the repetition levels do not hold the rows that they should")
-
-
-def has_same_encoding(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
-    """Return whether chunks of two pages can be decoded together."""
-    return first is second or bool(
-        first.HasField("dictionary") == second.HasField("dictionary")
-        and first.layers == second.layers
-        and first.num_buffers == second.num_buffers
-        and first.has_large_chunk == second.has_large_chunk
-        and first.HasField("rep_compression") == second.HasField("rep_compression")
-        and first.HasField("def_compression") == second.HasField("def_compression")
-        and first.value_compression == second.value_compression
-        and first.rep_compression == second.rep_compression
-        and first.def_compression == second.def_compression
-    )
 
 
 def _one_run(buffers: Sequence[Bytes]) -> tuple[Bytes, list[int]]:

@@ -49,6 +49,7 @@ from lance_spark.encoding.v2_1.codec import (
     decode_chunks,
     decode_some,
 )
+from lance_spark.encoding.v2_1.layouts.fetched_rows import ChunkRows
 from lance_spark.encoding.v2_1.layouts.mini_block_table import (
     ChunkTable,
     parse_chunk_table,
@@ -152,6 +153,12 @@ class MiniBlockPage:
         page._table = page._items = None
         return page
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the chunk table and the dictionary."""
+        size = 0 if self._table is None else self._table.nbytes
+        return size if self._items is None else size + int(self._items.nbytes)
+
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
         """Plan the reading of some rows. A whole page takes one round, and so does every read
         except the first.
@@ -179,6 +186,32 @@ class MiniBlockPage:
         data, run_starts = self.placed(buffers)
         inside = firsts - np.repeat(firsts[heads], tails - heads)
         return self._decode(chunks, data, rows, inside + np.repeat(run_starts, tails - heads))
+
+    def fetch(self, rows: IndexArray) -> ReadPlan[ChunkRows | PageRows]:
+        """Plan the fetching of few rows, which are decoded together with those of other pages."""
+        layout = self._layout
+        if self._depth or layout.num_items != self._meta.num_rows:
+            return (yield from self.read(rows))
+        if self._table is None:
+            self._open((yield self._index_ranges()))
+        table = self._table
+        assert table is not None
+        holders = np.searchsorted(table.values_at, rows, side="right") - 1
+        base = buffer_at(self._meta, 1).offset
+        ranges: list[ByteRange] = []
+        counts: list[int] = []
+        entries: list[int] = []
+        last, shift, total = -1, 0, 0
+        for row, chunk in zip(rows.tolist(), holders.tolist(), strict=True):
+            if chunk != last:
+                start, stop = table.bytes_at[chunk : chunk + 2].tolist()
+                first, end = table.values_at[chunk : chunk + 2].tolist()
+                ranges.append(ByteRange(base + start, stop - start))
+                counts.append(end - first)
+                last, shift = chunk, total - first
+                total += end - first
+            entries.append(row + shift)
+        return ChunkRows(self, (yield ranges), counts, entries)
 
     def placed(self, buffers: Sequence[Bytes]) -> tuple[Bytes, IndexArray]:
         """Return bytes that have some chunks, and where the bytes of each buffer start."""
@@ -247,10 +280,21 @@ class MiniBlockPage:
         sizes: IndexArray,
         counts: IndexArray,
         entries: EntryIndex,
+        owners: Sequence[tuple[MiniBlockPage, IndexArray]] = (),
     ) -> PageRows:
-        """Decode some values of chunks, each of which is a row; see `decode`."""
+        """Decode some values of chunks, each of which is a row; see `decode`.
+
+        Parameters
+        ----------
+        owners : sequence of (MiniBlockPage, int64 array), optional
+            The pages of the chunks and the entries of each, one page after the other, if the chunks
+            belong to several pages. Each can have symbols of its own.
+        """
         wanted = entries if isinstance(entries, np.ndarray) else None
         decoded = self.decode(data, starts, sizes, counts, wanted)
+        if self._has_codes and len(owners) > 1:
+            arrays = [page.array(decoded.block, of_page) for page, of_page in owners]
+            return PageRows(pa.concat_arrays(arrays), levels_at(decoded.levels, entries))
         own = slice(0, decoded.block.num_values) if decoded.is_part else entries
         return PageRows(self.array(decoded.block, own), levels_at(decoded.levels, entries))
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_1.layouts.mini_block_pages import has_same_encoding
 from lance_spark.encoding.v2_1.layouts.mini_block_read import MiniBlockPage
-from lance_spark.encoding.v2_1.layouts.mini_block_table import parse_chunk_tables
+from lance_spark.encoding.v2_1.layouts.mini_block_table import (
+    has_same_encoding,
+    parse_chunk_tables,
+)
 from lance_spark.encoding.v2_1.page import PageRows, buffer_at
 from lance_spark.storage.source import ByteRange, ReadPlan
 

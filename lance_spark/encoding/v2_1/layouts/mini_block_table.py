@@ -27,6 +27,7 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.encoding.v2_1.page import little_endian
 from lance_spark.errors import CorruptFileError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
 #: Maximum number of values of a chunk: the words of the table reach to 2**15, and levels are
@@ -48,6 +49,11 @@ class RowIndex:
 
     ended: IndexArray
     unfinished: BoolArray
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.ended.nbytes + self.unfinished.nbytes
 
     def first_started(self, chunks: IndexArray) -> IndexArray:
         """Return the number of the first row that starts in each chunk or after it."""
@@ -85,6 +91,12 @@ class ChunkTable:
     bytes_at: IndexArray
     values_at: IndexArray
     rows: RowIndex | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        of_rows = 0 if self.rows is None else self.rows.nbytes
+        return self.bytes_at.nbytes + self.values_at.nbytes + of_rows
 
     def chunks_of(self, rows: Rows) -> IndexArray:
         """Return the numbers of the chunks that hold some of the rows, increasing."""
@@ -215,3 +227,35 @@ def parse_row_index(data: Bytes, *, depth: int, num_chunks: int, num_rows: int) 
     if unfinished[-1]:
         raise CorruptFileError("the last chunk leaves a row unfinished")
     return RowIndex(bounds(ends), unfinished)
+
+
+def has_same_encoding(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
+    """Return whether chunks of two pages can be decoded together."""
+    return first is second or bool(
+        has_same_parts(first, second) and first.value_compression == second.value_compression
+    )
+
+
+def has_same_codes(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
+    """Return whether chunks of FSST codes of two pages, each with its symbols, are alike."""
+    codes, others = first.value_compression, second.value_compression
+    return bool(
+        codes.HasField("fsst")
+        and others.HasField("fsst")
+        and codes.fsst.values == others.fsst.values
+        and has_same_parts(first, second)
+    )
+
+
+def has_same_parts(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
+    """Return whether chunks of two pages have the same parts and levels."""
+    return bool(
+        first.HasField("dictionary") == second.HasField("dictionary")
+        and first.layers == second.layers
+        and first.num_buffers == second.num_buffers
+        and first.has_large_chunk == second.has_large_chunk
+        and first.HasField("rep_compression") == second.HasField("rep_compression")
+        and first.HasField("def_compression") == second.HasField("def_compression")
+        and first.rep_compression == second.rep_compression
+        and first.def_compression == second.def_compression
+    )

@@ -69,6 +69,11 @@ class ArrowCondition:
         """Return the rows for which it can hold by statistics; None if they do not decide."""
         return None if self.bounds is None else self.bounds.candidates(statistics)
 
+    @property
+    def is_decided(self) -> bool:
+        """False: other rows may be among the candidates."""
+        return False
+
     def conjuncts(self) -> Iterator[Condition]:
         """Yield the condition itself."""
         yield self

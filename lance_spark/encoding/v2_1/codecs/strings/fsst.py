@@ -26,6 +26,7 @@ Specification: the fsst crate of Lance; Fsst in protos/encodings_v2_1.proto.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -59,6 +60,9 @@ _HEADER = 8
 _MAX_SYMBOL = 8
 _INT32_MAX = (1 << 31) - 1
 _PAIRS = 1 << 16
+_ESCAPE_BYTE = b"\xff"
+#: Values and codes that are expanded one by one.
+_FEW_VALUES, _FEW_CODES = 16, 1024
 #: Number of values whose positions are computed at once, in the cache of the processor.
 _BLOCK = 1 << 15
 
@@ -115,8 +119,73 @@ def expand_some(
     if isinstance(entries, slice):
         part = VariableWidthBlock(codes.offsets[entries.start : entries.stop + 1], codes.data)
         return _expand(encoding.fsst, part)
+    if len(entries) <= _FEW_VALUES:
+        few = _few_texts(encoding.fsst, codes, entries)
+        if few is not None:
+            return few
     pieces = take_pieces(codes.data, codes.offsets.astype(np.int64), entries)
     return _expand(encoding.fsst, VariableWidthBlock.of(*pieces, codes.offsets.itemsize))
+
+
+def _few_texts(
+    encoding: pb.Fsst, codes: VariableWidthBlock, entries: IndexArray
+) -> VariableWidthBlock | None:
+    """Return the texts of few values of few codes, which cost less than calls of numpy.
+
+    None if they are many, are not compressed, or are damaged.
+    """
+    table = encoding.symbol_table
+    if len(table) < _HEADER or table[4:8] != _MAGIC or not table[3] & 1 or not len(entries):
+        return None
+    starts, stops = codes.offsets[entries], codes.offsets[entries + 1]
+    lengths = stops - starts
+    if int(lengths.min()) < 0 or int(lengths.sum()) > _FEW_CODES:
+        return None
+    symbols = _texts_of_codes(table)
+    data, texts = codes.data, []
+    try:
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            text = _text(data[start:stop].tobytes(), symbols)
+            if text is None:
+                return None
+            texts.append(text)
+    except KeyError:
+        return None
+    offsets = np.zeros(len(texts) + 1, codes.offsets.dtype)
+    np.cumsum(list(map(len, texts)), out=offsets[1:])
+    return VariableWidthBlock(offsets, np.frombuffer(b"".join(texts), np.uint8))
+
+
+def _text(codes: bytes, symbols: Mapping[int, bytes]) -> bytes | None:
+    """Return the text of a value; None if it ends in the middle of an escape.
+
+    Raises KeyError if a code has no symbol.
+    """
+    first, *others = codes.split(_ESCAPE_BYTE)
+    parts = [b"".join(map(symbols.__getitem__, first))]
+    rest = iter(others)
+    for part in rest:
+        literal, follows = part[:1], part[1:]
+        if not part:
+            # The byte after the escape is an escape, which ends the part.
+            after = next(rest, None)
+            if after is None:
+                return None
+            literal, follows = _ESCAPE_BYTE, after
+        parts += [literal, *map(symbols.__getitem__, follows)]
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=256)
+def _texts_of_codes(table: bytes) -> Mapping[int, bytes]:
+    """Return the symbol of each code of a table."""
+    _check_table(table)
+    words, lengths = _words(table)
+    data = words.astype("<u8").tobytes()
+    return {
+        code: data[_MAX_SYMBOL * code : _MAX_SYMBOL * code + length]
+        for code, length in enumerate(lengths[: table[0]].tolist())
+    }
 
 
 @dataclass(frozen=True, slots=True)

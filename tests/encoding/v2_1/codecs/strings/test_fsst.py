@@ -235,6 +235,8 @@ def test_rows_that_pylance_wrote_as_fsst(
         return expand(symbols, codes, offsets)
 
     monkeypatch.setattr(fsst, "expand", counting)
+    # Few values are expanded without it.
+    monkeypatch.setattr(fsst, "_FEW_VALUES", 0)
     lists = pa.types.is_list(dtype)
     texts = _texts(dtype.value_type if lists else dtype)
     if lists:
@@ -269,6 +271,35 @@ def test_values_that_are_not_asked_for_are_not_expanded() -> None:
     for entries in (np.array([1]), slice(0, 2)):
         with pytest.raises(CorruptFileError, match="outside the 1 symbols"):
             fsst.expand_some(encoding, codes, entries)
+
+
+def test_few_values_are_expanded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    for count in (1, 7, 200):
+        symbols = [rng.bytes(int(size)) for size in rng.integers(1, 9, count)]
+        encoding = pb.CompressiveEncoding(fsst=pb.Fsst(symbol_table=symbol_table(symbols)))
+        values = []
+        for _ in range(60):
+            escaped = rng.random(int(rng.integers(0, 12))) < 0.4
+            literals = rng.choice([0, 10, 254, 255], len(escaped))
+            codes = rng.integers(0, count, len(escaped))
+            pairs = zip(escaped.tolist(), literals.tolist(), codes.tolist(), strict=True)
+            values.append(b"".join(bytes([255, byte] if e else [code]) for e, byte, code in pairs))
+        values += [b"\xff", b"\xff\xff\xff", bytes([count])]
+        ends = np.cumsum([0, *map(len, values)]).astype(np.int32)
+        block = VariableWidthBlock(ends, np.frombuffer(b"".join(values), np.uint8))
+        for _ in range(20):
+            entries = np.sort(rng.choice(60, 12, replace=False))
+            with monkeypatch.context() as patch:
+                patch.setattr(fsst, "_FEW_VALUES", 0)
+                expected = fsst.expand_some(encoding, block, entries)
+            few = fsst._few_texts(encoding.fsst, block, entries)
+            assert few is not None
+            assert bytes(few.data) == bytes(expected.data)
+            assert few.offsets.tolist() == expected.offsets.tolist()
+        for damaged in (60, 61, 62):
+            with pytest.raises(CorruptFileError):
+                fsst.expand_some(encoding, block, np.array([1, damaged]))
 
 
 @pytest.mark.parametrize("problem", [ImportError, OSError, RuntimeError, EOFError])

@@ -1,0 +1,33 @@
+"""Integers are looked up in sets as Arrow does it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lance_spark.encoding import integer_sets
+
+TYPES = [
+    *(pa.int8(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()),
+    *(pa.date32(), pa.timestamp("us", "UTC"), pa.time64("ns"), pa.duration("s")),
+]
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_is_in(dtype: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    width = dtype.bit_width
+    raw = rng.integers(0, 1 << min(width, 16), 20_000).astype(f"u{width // 8}")
+    raw[:4] = [0, 1, np.iinfo(raw.dtype).max, np.iinfo(raw.dtype).max // 2 + 1]
+    values = pa.array(raw, mask=rng.random(len(raw)) < 0.1).view(dtype).slice(3)
+    for count in (0, 1, 30, 2_000):
+        chosen = np.concatenate([rng.choice(raw, count), raw[:4] if count else raw[:0]])
+        members = pa.array(chosen.astype(raw.dtype)).view(dtype)
+        result = integer_sets.is_in(values, members)
+        assert result.equals(pc.is_in(values, value_set=members))
+    # The table of flags was used.
+    monkeypatch.delattr(integer_sets, "IntegerFlags")
+    with pytest.raises(NameError):
+        integer_sets.is_in(values, members[:1])
