@@ -27,6 +27,8 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | `clustering` | list of lists of column names, for each join, aggregate or window the columns by |
 | | which rows meet, the nearest first: only there if the reply may have keys (`partition_keys`) |
 | `counts` | true if tasks report what they read (`read_counts`) |
+| `keys` | list of trees: the driver may leave out rows for which one is not true. If it does not |
+| | read the rows itself, they count for nothing |
 | `locators` | `{"mark": HEX, "source": N, "columns": [names]}`: the query only copies these |
 | | columns of blobs, which may be locators with this mark (`lance_spark.scan.blob_locators`) |
 
@@ -97,6 +99,7 @@ _KEYS = {
     "groups",
     "clustering",
     "locators",
+    "keys",
 }
 #: Settings of approximate answers, by the keys of `nearest`.
 _SETTINGS = {
@@ -242,6 +245,8 @@ class Request:
         The columns by which joins, aggregates and windows make rows meet, the nearest first.
     locators : Locators or None
         Columns whose blobs may be locators.
+    keys : tuple of dict
+        Trees of conditions of keys for a read on the driver.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -260,6 +265,7 @@ class Request:
     groups: tuple[tuple[str, ...], ...] = ()
     clustering: tuple[tuple[str, ...], ...] = ()
     locators: Locators | None = None
+    keys: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -317,6 +323,7 @@ class Request:
             groups=_groups(parts),
             clustering=_clustering(parts),
             locators=_locators(parts["locators"]) if "locators" in parts else None,
+            keys=tuple(_objects("keys", parts)),
         )
 
 
