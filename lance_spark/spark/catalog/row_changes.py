@@ -10,6 +10,7 @@ import pickle
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
 
 from lance_spark.errors import (
@@ -42,9 +43,11 @@ from lance_spark.spark.read.reader import open_table
 from lance_spark.spark.write.row_changes import (
     ColumnChangeMessage,
     RowChangeMessage,
+    RowsForCommit,
     key_filter,
     open_planned,
     write_deletions,
+    write_rows,
 )
 from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, Backoff, CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
@@ -174,7 +177,7 @@ def _can_be_planned_again(table: OpenTable, write: Mapping[str, Any]) -> bool:
 def _commit(table: OpenTable, write: Mapping[str, Any], pickles: Sequence[str]) -> dict[str, Any]:
     if write["mode"] != "rows":
         return _commit_columns(table, pickles, write["mode"])
-    messages = _messages(pickles)
+    messages = _messages(table, write, pickles)
     if not messages:
         return {"version": table.version}
     changed = [message.changed for message in messages]
@@ -280,12 +283,19 @@ def delete_where(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {"version": delete_rows(table, filters, None, CommitOptions()).version}
 
 
-def _messages(texts: Sequence[str]) -> list[RowChangeMessage]:
+def _messages(
+    table: OpenTable, write: Mapping[str, Any], texts: Sequence[str]
+) -> list[RowChangeMessage]:
+    """Return the messages of the tasks that changed rows; write the rows that others sent."""
+    sent = list(map(_unpickled, texts))
+    messages = [message for message in sent if isinstance(message, RowChangeMessage)]
+    few = [message.batches() for message in sent if isinstance(message, RowsForCommit)]
+    if few:
+        messages.append(write_rows(table, write, chain.from_iterable(few)))
     return [
         message
-        for message in map(_unpickled, texts)
-        if isinstance(message, RowChangeMessage)
-        and (message.changed.rewritten.rows or message.changed.rewritten.num_inserted)
+        for message in messages
+        if message.changed.rewritten.rows or message.changed.rewritten.num_inserted
     ]
 
 

@@ -11,17 +11,22 @@ Operations are `and`, `or`, `not`, `=`, `<=>`, `<`, `<=`, `>`, `>=`, `in`, `is_n
 `is_nan`, `starts_with`, `ends_with`, `contains`, and, of a column of lists and literals,
 `array_contains` and `arrays_overlap`. The texts of literals are dates in days,
 timestamps and intervals in microseconds, times of day in nanoseconds, bytes in hexadecimal digits,
-and numbers as Java writes them. Both sides of a comparison have the same Spark type. Dates and
-timestamps stay numbers, because Spark's range is larger than Python's.
+and numbers as Java writes them. Thousands of values of an `in` are one argument,
+`{"packed": text, "type": name, "count": number}`: Base64 of integers of 64 bits, or of the lengths
+of strings, 32 bits each, and then their bytes, all little-endian (`KeyForms.java`). Both sides of a
+comparison have the same Spark type. Dates and timestamps stay numbers, because Spark's range is
+larger than Python's.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -151,6 +156,42 @@ def _value(text: str, dtype: pa.DataType) -> Any:
     return microseconds
 
 
+def packed_count(tree: dict[str, Any]) -> int:
+    """Return the number of packed values of an `in`; 0 for other trees."""
+    args = tree.get("args")
+    last = args[-1] if isinstance(args, list) and args else None
+    count = last.get("count") if isinstance(last, dict) and "packed" in last else 0
+    return count if isinstance(count, int) else 0
+
+
+def _unpacked(tree: dict[str, Any]) -> tuple[pa.Array, str]:
+    """Return the packed values of an `in`, and the name of their type."""
+    text, name, count = (tree.get(key) for key in ("packed", "type", "count"))
+    if not (isinstance(text, str) and isinstance(name, str) and isinstance(count, int)):
+        raise refused("a list of values is malformed", tree)
+    if name not in _PARSED.values():
+        raise refused("a list of values is malformed", tree)
+    try:
+        data = base64.b64decode(text, validate=True)
+        if name == "string":
+            return _strings(data, count), name
+        return pa.array(np.frombuffer(data, "<i8", count)).cast(_DTYPES[name]), name
+    except (ValueError, pa.ArrowException) as error:
+        raise refused(f"a list of values is malformed ({error})", tree) from None
+
+
+def _strings(data: bytes, count: int) -> pa.Array:
+    lengths = np.frombuffer(data, "<i4", count)
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    texts = pa.py_buffer(data[4 * count :])
+    if lengths.min(initial=0) < 0 or offsets[-1] != texts.size:
+        raise ValueError("the lengths of strings do not match their bytes")
+    strings = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), texts)
+    strings.validate(full=True)
+    return strings
+
+
 def _texts_of(items: list[Any], dtype: pa.DataType) -> list[str | None] | None:
     """Return the texts of literals of a type whose texts Arrow parses; None for other items."""
     name = _PARSED.get(dtype)
@@ -247,6 +288,14 @@ class _TreeParser:
             raise refused("a filter is malformed", tree)
         column = self._column(args[0])
         dtype = coercion.dtype_of(column.field)
+        if isinstance(args[1], dict) and "packed" in args[1]:
+            if len(args) > 2:
+                raise refused("a filter is malformed", tree)
+            packed, name = _unpacked(args[1])
+            if packed.type.equals(dtype):
+                return In(column, packed)
+            others = [{"lit": str(value), "type": name} for value in packed.to_pylist()]
+            return self._in(tree, [args[0], *others]) if others else Constant(False)
         texts = _texts_of(args[1:], dtype)
         if texts is not None:
             # Lists of thousands of values are common.

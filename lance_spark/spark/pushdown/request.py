@@ -28,6 +28,8 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | | which rows meet, the nearest first: only there if the reply may have keys (`partition_keys`) |
 | `counts` | true if tasks report what they read (`read_counts`) |
 | `query` | a random text, the same in all requests of a query that reads several tables |
+| `keys` | list of trees: the driver may leave out rows for which one is not true. If it does not |
+| | read the rows itself, they count for nothing |
 | `locators` | `{"mark": HEX, "source": N, "columns": [names]}`: the query only copies these |
 | | columns of blobs, which may be locators with this mark (`lance_spark.scan.blob_locators`) |
 
@@ -103,6 +105,7 @@ _KEYS = {
     "clustering",
     "query",
     "locators",
+    "keys",
 }
 #: Settings of approximate answers, by the keys of `nearest`.
 _SETTINGS = {
@@ -252,6 +255,8 @@ class Request:
         By which requests of one query know each other, if the query reads several tables.
     others : tuple of dict
         The options of tables that the query reads later.
+    keys : tuple of dict
+        Trees of conditions of keys for a read on the driver.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -272,6 +277,7 @@ class Request:
     locators: Locators | None = None
     query: str | None = None
     others: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+    keys: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -330,6 +336,7 @@ class Request:
             clustering=_clustering(parts),
             locators=_locators(parts["locators"]) if "locators" in parts else None,
             query=parts["query"] if isinstance(parts.get("query"), str) else None,
+            keys=tuple(_objects("keys", parts)),
         )
 
 

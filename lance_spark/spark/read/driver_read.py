@@ -10,13 +10,16 @@ stream:
 | filtered rows, aggregates | at most 2,000 rows result, of 4 MiB in Spark; 10,000 if indexes show |
 | | how many; the columns to decode have at most `driver_read_bytes` in Spark (128 MiB by |
 | | default) |
+| rows with keys of a MERGE | at most as many rows as keys and 1,000 more result, of 16 MiB in |
+| | Spark; the columns to decode have at most `driver_read_bytes` |
 | rows of a vector search | at most 10,000 rows result, of 4 MiB in Spark, of a search that |
 | | measures vectors of `driver_read_bytes`; eight times as many by their codes, or in local |
 | | files if Spark runs no more tasks at a time than the driver's machine has processors |
 | rows of a full-text query | at most 10,000 rows result, of 4 MiB in Spark; the tokens have at |
 | | most 2 million postings, and at most 10,000 texts are without an index |
 | rows with blobs | not of a search; filtered by columns, at most 4 MiB by their descriptors |
-| both | they come from at most 16 slices of fragments, within two seconds of the first batch |
+| both | they come from at most 16 slices of fragments (64 of rows with keys), within two seconds |
+| | of the first batch |
 
 A read that exceeds a bound or fails is left to tasks, and so is the report of its error. A few
 samples show whether the filter of a large table is likely to leave too many rows, so that few rows
@@ -76,7 +79,11 @@ _ROWS_OF_A_GROUP = 8
 #: Samples must promise so many times the maximum: a few rows of chance are no promise.
 _SAMPLE_FACTOR = 4
 _MAX_BYTES = 4 * 1024 * 1024
+#: Rows besides the number of keys, and bytes, of rows with keys of a MERGE.
+_ROWS_BESIDES_KEYS = 1_000
+_MAX_BYTES_OF_KEYS = 16 * 1024 * 1024
 _MAX_SLICES = 16
+_MAX_SLICES_OF_KEYS = 64
 #: After the first batch. Slow stores and slow decoding are for several tasks.
 _SECONDS = 2.0
 _THREADS = 4
@@ -121,7 +128,7 @@ def read_on_driver(
         limit = plan.request.limit
         is_bounded = bool(plan.request.aggregates) or (limit or _MAX_ROWS) <= _MAX_FILTERED_ROWS
         is_bounded = is_bounded or plan.options.is_search or partitions[0].search_cost is not None
-        is_bounded = is_bounded or _load_blobs(partitions)
+        is_bounded = is_bounded or _load_blobs(partitions) or bool(plan.request.keys)
         threads = _threads(plan)
         max_rows = _MAX_FILTERED_ROWS if _is_filtered(partitions) else _MAX_ROWS
         if not is_bounded and _is_decided_by_indexes(plan, partitions):
@@ -158,7 +165,8 @@ def _is_small(
         from lance_spark.spark.read.text_search import is_search_for_driver
 
         return is_search_for_driver(plan, partitions)
-    if sum(len(task.slices) for task in tasks) > _MAX_SLICES:
+    max_slices = _MAX_SLICES_OF_KEYS if plan.request.keys else _MAX_SLICES
+    if sum(len(task.slices) for task in tasks) > max_slices:
         return False
     decoded = _decoded_fields(plan, partitions)
     rows = sum(task.num_rows for task in tasks)
@@ -374,7 +382,7 @@ def _read(
     from lance_spark.spark.types.mapping import batch_schema
 
     output = batch_schema(schema)
-    bounds = _Bounds(max_rows)
+    bounds = _bounds(request, max_rows)
 
     def read(partition: LancePartition) -> list[pa.RecordBatch]:
         return bounds.take(read_rows(partition))
@@ -401,12 +409,22 @@ def _read(
     return stream
 
 
+def _bounds(request: Request, max_rows: int) -> _Bounds:
+    if request.keys:
+        from lance_spark.spark.pushdown.filter_trees import packed_count
+
+        count = max(map(packed_count, request.keys))
+        return _Bounds(count + _ROWS_BESIDES_KEYS, _MAX_BYTES_OF_KEYS)
+    return _Bounds(max_rows, _MAX_BYTES)
+
+
 class _Bounds:
     """Bounds on the rows that several threads read together."""
 
-    def __init__(self, max_rows: int) -> None:
+    def __init__(self, max_rows: int, max_bytes: int) -> None:
         self.rows = 0
         self._max_rows = max_rows
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._deadline = 0.0
 
@@ -420,7 +438,7 @@ class _Bounds:
             self._bytes += batch.nbytes
             if (
                 self.rows > self._max_rows
-                or self._bytes > _MAX_BYTES
+                or self._bytes > self._max_bytes
                 or monotonic() > self._deadline
             ):
                 raise _TooLargeError

@@ -169,6 +169,7 @@ class PlanReply(InputPartition):
             text += f" unread={quote(unread)}"
         if keys is not None:
             text += f" keys={keys}"
+        self.has_rows = stream is not None and keys is None
         # In one value, whose bytes are contiguous in the pickle.
         super().__init__(
             f"{text};" if stream is None else f"{text} stream={len(stream)};".encode() + stream

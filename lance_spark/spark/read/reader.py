@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lance_spark.scan.top_rows import FirstRows
     from lance_spark.spark.options.predicate_text import OptionText
     from lance_spark.spark.pushdown.request import Request, SortOrder, Version
-    from lance_spark.spark.read.planning import LancePartition, Plan, ResidualFilter
+    from lance_spark.spark.read.planning import LancePartition, Plan, PlanReply, ResidualFilter
     from lance_spark.table.open import OpenTable
     from lance_spark.table.presumed import PresumedTable
 
@@ -127,6 +127,8 @@ class LanceReader(TaskObject, DataSourceReader):
 
     def _planned(self, dataset: Dataset, request: Request) -> list[InputPartition]:
         """Plan the scan of a version."""
+        if request.keys and (reply := self._rows_of_keys(dataset, request)) is not None:
+            return [reply]
         if self.options.fresh:
             # The rows of a MemWAL belong to the newest version, even if other scans of the query
             # read an older one. The result has all methods of a dataset that plans call.
@@ -143,6 +145,20 @@ class LanceReader(TaskObject, DataSourceReader):
         if self.request is None:
             return [*partitions]
         return self._with_reply(plan, partitions, rows, size)
+
+    def _rows_of_keys(self, dataset: Dataset, request: Request) -> PlanReply | None:
+        """Return the reply with the rows that have keys; None if they are not for the driver."""
+        from lance_spark.spark.read.planning import PlanReply
+
+        if self.options.fresh or self.options.is_search or request.tasks:
+            return None
+        filters = (*request.filters, *request.keys)
+        plan, text = self._plan(dataset, replace(request, filters=filters))
+        if text is not None:
+            return None
+        reply = self._with_reply(plan, *self._partitions(plan))[0]
+        assert isinstance(reply, PlanReply)
+        return reply if reply.has_rows else None
 
     def _partitions(self, plan: Plan) -> tuple[list[LancePartition], int, int | None]:
         """Return the partitions of a scan or search, and the most rows and bytes that they have."""

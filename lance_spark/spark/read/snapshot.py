@@ -64,7 +64,8 @@ class TableSnapshot:
             if table.manifest.timestamp_ns != self.written:
                 raise VersionNotFoundError(
                     f"{table.store.display}: version {self.version} is not the version that the "
-                    "change was planned on, because the table was recreated; run the change again"
+                    "change was planned on, because the table was created again; run the change "
+                    "again"
                 )
             _opened[key] = table
             while len(_opened) > _MAX_OPEN:

@@ -1,7 +1,9 @@
 """Rows that a statement deletes, updates and inserts: written by a task, message to the commit.
 
-Rows of one fragment are in one task, ordered by their addresses. The task writes updated and new
-rows to data files, and the deletion files of the fragments that lose rows. An update of all rows
+Rows of one fragment are in one task, ordered by their addresses; of an UPDATE or DELETE without
+joins they are in the tasks that scan them (`WritingScan.java`). The task writes updated and new
+rows to data files, and the deletion files of the fragments that lose rows. A task that scans
+gives a few rows to the commit, which writes those of all tasks. An update of all rows
 (`columns` of the write's mode) writes data files of the columns that change instead, and an update
 of the mode `overlay` overlay files.
 
@@ -16,8 +18,9 @@ of the mode `overlay` overlay files.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +61,8 @@ if TYPE_CHECKING:
 OPTION = "row_changes"
 DELETE, UPDATE, INSERT = 1, 2, 3
 _STEP = 16
+#: Most bytes of the rows that a task gives to the commit.
+_BYTES_FOR_COMMIT = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +186,27 @@ class RowChangeMessage(WriterCommitMessage):
         )
 
 
+class RowsForCommit(WriterCommitMessage):
+    """The few changed rows of one task, which the commit writes."""
+
+    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batches[0].schema) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
+        self._stream: bytes = sink.getvalue().to_pybytes()
+        operations = np.concatenate([batch.column(0).to_numpy() for batch in batches]) % _STEP
+        updated = int((operations == UPDATE).sum())
+        self.counts = counts_text(
+            [], inserted=0, updated=updated, deleted=len(operations) - updated
+        )
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Return the rows."""
+        reader: Iterator[pa.RecordBatch] = pa.ipc.open_stream(self._stream)
+        return reader
+
+
 class RowChangeWriter(TaskObject, DataSourceArrowWriter):
     """Writes the changed rows of a statement. The JVM commits and aborts by calls.
 
@@ -219,64 +245,92 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
         with naming(table.store.display):
             if self._write["mode"] != "rows":
                 return self._write_columns(table, iterator, tag)
-            changer = RowChanger(table, self._write["columns"], tag)
-            with abort_on_error(changer.abort):
-                for batch in iterator:
-                    if batch.num_rows:
-                        self._apply(changer, batch)
-                changed = changer.finish()
-            rewritten = changed.rewritten
-            new = [*rewritten.fragments, *rewritten.inserted]
-            with abort_on_error(lambda: delete_fragments(table.paths, new)):
-                return RowChangeMessage(changed, write_deletions(table, [rewritten], tag))
+            first, is_all = _first_rows(iterator, self._write.get("rows_for_commit", 0))
+            if first and is_all:
+                return RowsForCommit(first)
+            return write_rows(table, self._write, chain(_dropped(first), iterator))
 
     def _write_columns(
         self, table: OpenTable, iterator: Iterator[pa.RecordBatch], tag: bytes
     ) -> ColumnChangeMessage:
         assigned = self._write["given"][0]
         schema = Schema(tuple(field for field in table.schema.fields if field.name in assigned))
-        positions = self._positions()
+        positions = _positions(self._write)
         chosen = [self._write["address"], *(positions[name] for name in schema.names)]
         target: ColumnTarget = "overlay" if self._write["mode"] == "overlay" else "old"
         work = WriteColumns(self._table, schema, tag, target, ordered=True)
         parts = work(batch.select(chosen) for batch in iterator)
         return ColumnChangeMessage([file for part in parts for file in part or ()])
 
-    def _addresses(self, batch: pa.RecordBatch) -> UInt64Array:
-        addresses: UInt64Array = (
-            batch.column(self._write["address"]).fill_null(0).to_numpy().view(np.uint64)
-        )
-        return addresses
 
-    def _positions(self) -> dict[str, int]:
-        return dict(zip(self._write["columns"], self._write["ordinals"], strict=True))
+def write_rows(
+    table: OpenTable, write: Mapping[str, Any], batches: Iterable[pa.RecordBatch]
+) -> RowChangeMessage:
+    """Write changed rows, and the deletion files of their fragments."""
+    tag = bytes.fromhex(write["tag"])
+    changer = RowChanger(table, write["columns"], tag)
+    with abort_on_error(changer.abort):
+        for batch in batches:
+            if batch.num_rows:
+                _apply(changer, write, batch)
+        changed = changer.finish()
+    rewritten = changed.rewritten
+    new = [*rewritten.fragments, *rewritten.inserted]
+    with abort_on_error(lambda: delete_fragments(table.paths, new)):
+        return RowChangeMessage(changed, write_deletions(table, [rewritten], tag))
 
-    def _apply(self, changer: RowChanger, batch: pa.RecordBatch) -> None:
-        operations = batch.column(0).to_numpy()
-        addresses = self._addresses(batch)
-        positions = self._positions()
-        # Inserted rows last: see `RowRewriter.insert`.
-        numbers = sorted(np.unique(operations).tolist(), key=lambda n: n % _STEP == INSERT)
-        for number in numbers:
-            chosen = np.flatnonzero(operations == number)
-            operation, index = number % _STEP, number // _STEP
-            if operation == DELETE:
-                changer.delete(addresses[chosen])
-                continue
-            assigned_names = self._write["given"]
-            names = (
-                assigned_names[index] if operation == UPDATE and assigned_names else list(positions)
+
+def _first_rows(
+    batches: Iterator[pa.RecordBatch], max_rows: int
+) -> tuple[list[pa.RecordBatch], bool]:
+    """Return the first batches, with more than so many rows in all, or all if they have less."""
+    first: list[pa.RecordBatch] = []
+    num_rows = num_bytes = 0
+    while num_rows <= max_rows and num_bytes <= _BYTES_FOR_COMMIT:
+        batch = next(batches, None)
+        if batch is None:
+            return first, True
+        if batch.num_rows:
+            first.append(batch)
+            num_rows += batch.num_rows
+            num_bytes += batch.nbytes
+    return first, False
+
+
+def _dropped(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches, and keep none of them: a batch may hold large blobs."""
+    while batches:
+        yield batches.pop(0)
+
+
+def _positions(write: Mapping[str, Any]) -> dict[str, int]:
+    return dict(zip(write["columns"], write["ordinals"], strict=True))
+
+
+def _apply(changer: RowChanger, write: Mapping[str, Any], batch: pa.RecordBatch) -> None:
+    operations = batch.column(0).to_numpy()
+    addresses: UInt64Array = batch.column(write["address"]).fill_null(0).to_numpy().view(np.uint64)
+    positions = _positions(write)
+    # Inserted rows last: see `RowRewriter.insert`.
+    numbers = sorted(np.unique(operations).tolist(), key=lambda n: n % _STEP == INSERT)
+    for number in numbers:
+        chosen = np.flatnonzero(operations == number)
+        operation, index = number % _STEP, number // _STEP
+        if operation == DELETE:
+            changer.delete(addresses[chosen])
+            continue
+        assigned_names = write["given"]
+        names = assigned_names[index] if operation == UPDATE and assigned_names else list(positions)
+        rows = batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))
+        columns = [rows.column(positions[name]) for name in names]
+        if operation == INSERT:
+            changer.insert(pa.RecordBatch.from_arrays(columns, names=names))
+        elif operation == UPDATE:
+            changer.update(addresses[chosen], _batch(columns, names, rows.num_rows))
+        else:
+            raise LanceError(
+                f"the plan of the statement has rows of an unknown operation, {operation}"
             )
-            rows = batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))
-            columns = [rows.column(positions[name]) for name in names]
-            if operation == INSERT:
-                changer.insert(pa.RecordBatch.from_arrays(columns, names=names))
-            elif operation == UPDATE:
-                changer.update(addresses[chosen], _batch(columns, names, rows.num_rows))
-            else:
-                raise LanceError(
-                    f"the plan of the statement has rows of an unknown operation, {operation}"
-                )
 
 
 def write_deletions(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import lance_spark
-from lance_spark.scan.predicates.column_predicates import In, any_of
+from lance_spark.scan.predicates.column_predicates import In, any_of, is_in
 from lance_spark.scan.predicates.sql import parse_local
 from lance_spark.scan.predicates.tree import Or
 
@@ -45,3 +47,22 @@ def test_an_index_searches_many_values_at_once(tmp_path: Path) -> None:
     text = " OR ".join(f"id = {3 * number}" for number in range(3_000))
     assert made.count_rows(text) == 667
     assert "rows to look at: 667 of" in made.explain(filter=text)
+
+
+def test_large_sets_of_integers() -> None:
+    """A table of places or a hash table, at both ends of each type: as Arrow, but null for null."""
+    rng = np.random.default_rng(0)
+    for dtype in (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint32, np.uint64):
+        limits = np.iinfo(dtype)
+        for low in (limits.min, max(limits.min, -100), limits.max - min(1000, limits.max)):
+            for step in (1, 1 << 20):
+                numbers = [low + int(place) * step for place in rng.integers(0, 1000, 3400)]
+                allowed = [n for n in numbers if n <= limits.max] + [limits.min, limits.max] * 200
+                values = pa.array(np.array(allowed[:400], dtype))
+                tested = pa.array(np.array(allowed, dtype), mask=rng.random(len(allowed)) < 0.1)
+                expected = pc.if_else(
+                    tested.is_valid(),
+                    pc.is_in(tested, value_set=values),
+                    pa.scalar(None, pa.bool_()),
+                )
+                assert is_in(tested, values, has_null=False).equals(expected)

@@ -85,7 +85,8 @@ public class NamedTable
                 "blob_handling", "columns", "filter", "filter_tree", "full_text_query",
                 "fulltextquery", "full_text_limit", "fast_search", "nearest", "nearest_shares",
                 "prefilter", "approximate_nearest", "timezone", "push_filters", "batch_size",
-                "target_rows_per_partition", "with_row_id", "with_row_address", "use_scalar_index"
+                "target_rows_per_partition", "whole_fragments", "with_row_id", "with_row_address",
+                "use_scalar_index"
               }));
 
   /** Spark does not load a table again before it runs a query, if it was loaded just before. */

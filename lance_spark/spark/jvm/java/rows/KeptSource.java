@@ -12,9 +12,11 @@ import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.CTERelationRef;
+import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -30,6 +32,7 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.storage.RDDInfo;
 import org.apache.spark.storage.StorageLevel;
 import scala.Option;
@@ -53,6 +56,12 @@ final class KeptSource {
 
   /** Most bytes, by Spark's estimate, that a source reads whose rows become part of the plan. */
   private static final double MAX_PLAN_BYTES = 1024.0 * 1024;
+
+  /** Most rows whose keys are collected on the driver. */
+  static final int MAX_KEYS = 200000;
+
+  /** Most bytes of the rows, as they are kept, that one task joins and writes. */
+  private static final long MAX_TASK_BYTES = 64L * 1024 * 1024;
 
   /** Most rows whose keys are sent to each executor. */
   private static final long MAX_BROADCAST_ROWS = 2000000;
@@ -135,8 +144,13 @@ final class KeptSource {
         return null;
       }
       LogicalPlan kept = Versions.checkpointed(rowsOf(session, source), level()).logicalPlan();
-      InternalRow[] rows = firstRows(session, kept, columns, maxRows + 1);
-      LocalRelation keys = rows.length > maxRows ? null : localRows(columns, rows);
+      boolean isSmall = keptBytes(((LogicalRDD) kept).rdd()) <= MAX_TASK_BYTES;
+      int maxKeys = isSmall ? MAX_KEYS : maxRows;
+      InternalRow[] rows =
+          isSmall
+              ? allRows(session, kept, columns, maxKeys + 1)
+              : firstRows(session, kept, columns, maxKeys + 1);
+      LocalRelation keys = rows.length > maxKeys ? null : localRows(columns, rows);
       boolean isBroadcast = keys != null || isBroadcast(((LogicalRDD) kept).rdd(), columns);
       return new KeptSource(kept, keys, isBroadcast);
     } catch (InvocationTargetException e) {
@@ -309,6 +323,14 @@ final class KeptSource {
     Take take = new Take(query.executedPlan(), count);
     return (InternalRow[])
         SQLExecution.withNewExecutionId(query, Option.apply("keys of a source"), take);
+  }
+
+  /** Reads some columns of all rows, at most a number of rows of each partition, in one job. */
+  private static InternalRow[] allRows(
+      SparkSession session, LogicalPlan plan, List columns, int most) {
+    LogicalPlan chosen = new Project(AssignedColumns.seq(new ArrayList(columns)), plan);
+    Literal limit = new Literal(Integer.valueOf(most), DataTypes.IntegerType);
+    return CandidateRows.collected(session, new LocalLimit(limit, chosen), "keys of a source");
   }
 
   /**

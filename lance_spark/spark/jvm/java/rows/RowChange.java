@@ -24,6 +24,9 @@ public class RowChange implements SupportsDelta, RowLevelOperationBuilder {
   final NamedTable table;
   private final Command command;
 
+  /** Whether each task of the scan reads whole fragments. */
+  boolean scansWholeFragments;
+
   /** How often the statement was planned before. */
   final int attempt;
 
@@ -62,6 +65,9 @@ public class RowChange implements SupportsDelta, RowLevelOperationBuilder {
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap query) {
     Map all = new HashMap(query.asCaseSensitiveMap());
     all.put("version", table.version);
+    if (scansWholeFragments) {
+      all.put("whole_fragments", "true");
+    }
     return table.scan(table.with(all));
   }
 

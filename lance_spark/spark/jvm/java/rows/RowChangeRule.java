@@ -154,11 +154,17 @@ public class RowChangeRule extends Rule {
         LogicalPlan joined = CandidateRows.joined(assigned.query, keys, change);
         write.put("in_one_task", Boolean.valueOf(joined != assigned.query));
         RowChangeSink sink = new RowChangeSink(change, write);
+        WritingScan scan = WritingScan.of(joined, change, sink.mode());
+        LogicalPlan rows =
+            scan == null
+                ? Clustering.of(joined, ((Integer) address.get(0)).intValue(), ordinals)
+                : scan.query;
+        if (scan != null) {
+          sink.takeRowsOf(scan);
+        }
         DataSourceV2Relation relation =
             (DataSourceV2Relation) Versions.field(delta, "originalTable");
-        return Versions.append(
-            (NamedRelation) Versions.relationOver(relation, sink),
-            Clustering.of(joined, ((Integer) address.get(0)).intValue(), ordinals));
+        return Versions.append((NamedRelation) Versions.relationOver(relation, sink), rows);
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }

@@ -34,6 +34,17 @@ public class RowChangeSink extends NamedTable {
     this.write.putAll(PythonCall.result("plan_row_changes", arguments));
   }
 
+  /** Returns what the statement writes: rows, columns or overlays. */
+  String mode() {
+    return (String) write.get("mode");
+  }
+
+  /** Lets the tasks of a scan write its rows. */
+  void takeRowsOf(WritingScan scan) {
+    write.put("in_scan_order", Boolean.TRUE);
+    write.put("rows_for_commit", Integer.valueOf(scan.rowsForCommit));
+  }
+
   public Set capabilities() {
     return new HashSet(
         Arrays.asList(

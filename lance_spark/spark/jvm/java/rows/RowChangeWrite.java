@@ -51,7 +51,7 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
   }
 
   public Distribution requiredDistribution() {
-    if (isInOneTask()) {
+    if (isInOneTask() || isInScanOrder()) {
       return Distributions.unspecified();
     }
     return Distributions.clustered(new Expression[] {Expressions.column(Clustering.COLUMN)});
@@ -59,6 +59,9 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
 
   /** New rows come last: they then share a fragment with the rows that move. */
   public SortOrder[] requiredOrdering() {
+    if (isInScanOrder()) {
+      return new SortOrder[0];
+    }
     return new SortOrder[] {
       Expressions.sort(
           Expressions.column(RowChange.ADDRESS),
@@ -69,12 +72,17 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
 
   /** Rows of the query are shorter than the rows that are written: Python says by how much. */
   public long advisoryPartitionSizeInBytes() {
-    return isInOneTask() ? 0 : ((Number) write.get("partition_bytes")).longValue();
+    return isInOneTask() || isInScanOrder() ? 0 : ((Number) write.get("partition_bytes")).longValue();
   }
 
   /** Returns whether one task has all changed rows (CandidateRows), so that none are distributed. */
   private boolean isInOneTask() {
     return Boolean.TRUE.equals(write.get("in_one_task"));
+  }
+
+  /** Returns whether the tasks that scan the rows write them (WritingScan). */
+  private boolean isInScanOrder() {
+    return Boolean.TRUE.equals(write.get("in_scan_order"));
   }
 
   public CustomMetric[] supportedCustomMetrics() {

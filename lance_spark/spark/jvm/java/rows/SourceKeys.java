@@ -2,6 +2,7 @@ package org.lancespark;
 
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
@@ -63,8 +64,14 @@ final class SourceKeys extends Replacing {
 
   private final Table table;
 
-  /** Rows of the source whose keys filter the table; 0 if none do. */
+  /** Rows of the source if one task can join them with their rows of the table; otherwise 0. */
   int count;
+
+  /** Ids of the columns of keys in semi-joins. */
+  private final Set ids = new HashSet();
+
+  /** Forms of the conditions that rows with the keys of the source meet, if no filter does that. */
+  final List forms = new ArrayList();
 
   SourceKeys(Table table) {
     this.table = table;
@@ -179,10 +186,10 @@ final class SourceKeys extends Replacing {
       LocalRelation rows = local(source);
       if (rows != null) {
         source = rows;
-        if (rows.data().size() > MAX_ROWS) {
-          if (!isLarge()) {
-            return node;
-          }
+        if (rows.data().size() > MAX_ROWS && !isLarge()) {
+          return node;
+        }
+        if (rows.data().size() > KeptSource.MAX_KEYS) {
           rows = null;
         }
       } else {
@@ -198,8 +205,16 @@ final class SourceKeys extends Replacing {
         }
       }
       Expression filters = null;
+      boolean isFiltered = rows != null && rows.data().size() <= MAX_ROWS;
       for (int i = 0; i < parts.size() && rows != null; i++) {
         Expression[] part = (Expression[]) parts.get(i);
+        if (!isFiltered) {
+          Object form = KeyForms.of(part[0], part[1], valuesOf(part[1], rows));
+          if (form != null) {
+            forms.add(form);
+          }
+          continue;
+        }
         Expression filter = filter(part[0], part[1], relation, rows);
         if (filter != null) {
           filters = filters == null ? filter : new And(filters, filter);
@@ -211,6 +226,7 @@ final class SourceKeys extends Replacing {
         target = side(node, isLeft).transformUp(new Filtered(relation, filters));
       } else if (isLarge() && !equalities.isEmpty()) {
         target = candidates(side(node, isLeft), source, equalities);
+        count += rows == null ? 0 : rows.data().size();
       }
       return Versions.copy(
           (Join) node,
@@ -239,14 +255,20 @@ final class SourceKeys extends Replacing {
         return null;
       }
     }
-    LogicalPlan planned = V2ScanRelationPushDown$.MODULE$.apply(source);
+    LogicalPlan planned = evaluated(source);
+    return planned instanceof LocalRelation ? (LocalRelation) planned : null;
+  }
+
+  /** Plans the scans of a plan, and computes the rows of it for which Spark needs no job. */
+  static LogicalPlan evaluated(LogicalPlan plan) {
+    LogicalPlan planned = V2ScanRelationPushDown$.MODULE$.apply(plan);
     planned = (LogicalPlan) planned.transform(new DriverRows());
     LogicalPlan before = null;
     while (before == null || !planned.fastEquals(before)) {
       before = planned;
       planned = ConvertToLocalRelation$.MODULE$.apply(planned);
     }
-    return planned instanceof LocalRelation ? (LocalRelation) planned : null;
+    return planned;
   }
 
   /** Adds the comparisons of a column of the table with a key: pairs of expressions. */
@@ -299,8 +321,17 @@ final class SourceKeys extends Replacing {
         && KeptSource.isPlain(value);
   }
 
+  /** Returns whether a join is the semi-join of the table with keys of the source. */
+  boolean isJoinedBy(Join join) {
+    boolean isOfKeys = join.joinType() instanceof LeftSemi$;
+    for (Iterator i = join.right().output().iterator(); i.hasNext() && isOfKeys; ) {
+      isOfKeys = ids.contains(((Attribute) i.next()).exprId());
+    }
+    return isOfKeys;
+  }
+
   /** Returns the rows of the table that have a key of the source. */
-  private static LogicalPlan candidates(
+  private LogicalPlan candidates(
       LogicalPlan target, LogicalPlan source, List equalities) {
     List columns = new ArrayList();
     Expression condition = null;
@@ -308,6 +339,7 @@ final class SourceKeys extends Replacing {
       Object[] equality = (Object[]) equalities.get(i);
       Alias key = named((Expression) equality[1]);
       columns.add(key);
+      ids.add(key.exprId());
       Expression own = (Expression) equality[0];
       Expression part =
           Boolean.TRUE.equals(equality[2])
@@ -349,30 +381,51 @@ final class SourceKeys extends Replacing {
   /** Returns the filter of the table that follows from a comparison, or null. */
   private static Expression filter(
       Expression own, Expression key, DataSourceV2Relation relation, LocalRelation source) {
-    List columns = new ArrayList();
-    columns.add(named(key));
-    LogicalPlan keys =
-        ConvertToLocalRelation$.MODULE$.apply(new Project(AssignedColumns.seq(columns), source));
-    if (!(keys instanceof LocalRelation)) {
+    Set keys = keysOf(key, source);
+    if (keys == null) {
       return null;
     }
-    DataType type = key.dataType();
-    Set literals = new LinkedHashSet();
-    for (Iterator i = ((LocalRelation) keys).data().iterator(); i.hasNext(); ) {
-      InternalRow row = (InternalRow) i.next();
-      if (!row.isNullAt(0)) {
-        literals.add(new Literal(row.get(0, type), type));
-      }
-    }
-    if (literals.isEmpty()) {
+    if (keys.isEmpty()) {
       return Literal.FalseLiteral();
+    }
+    List literals = new ArrayList();
+    for (java.util.Iterator i = keys.iterator(); i.hasNext(); ) {
+      literals.add(new Literal(i.next(), key.dataType()));
     }
     // Spark compares integers in the wider type: its rule returns the keys in the column's type.
     LogicalPlan filter =
         UnwrapCastInBinaryComparison$.MODULE$.apply(
-            new Filter(new In(own, AssignedColumns.seq(new ArrayList(literals))), relation));
+            new Filter(new In(own, AssignedColumns.seq(literals)), relation));
     Expression condition = ((Filter) filter).condition();
     return Forms.isSent(Expressions.write(condition)) ? condition : null;
+  }
+
+  /** Returns the values of a key that are not null, each once; null if Spark has to compute them. */
+  private static Set keysOf(Expression key, LocalRelation source) {
+    LocalRelation keys = valuesOf(key, source);
+    if (keys == null) {
+      return null;
+    }
+    Set values = new LinkedHashSet();
+    for (Iterator i = keys.data().iterator(); i.hasNext(); ) {
+      InternalRow row = (InternalRow) i.next();
+      if (!row.isNullAt(0)) {
+        values.add(row.get(0, key.dataType()));
+      }
+    }
+    return values;
+  }
+
+  /** Returns the values of a key as the only column; null if Spark has to compute them. */
+  private static LocalRelation valuesOf(Expression key, LocalRelation source) {
+    if (source.output().size() == 1 && key.equals(source.output().apply(0))) {
+      return source;
+    }
+    List columns = new ArrayList();
+    columns.add(named(key));
+    LogicalPlan keys =
+        ConvertToLocalRelation$.MODULE$.apply(new Project(AssignedColumns.seq(columns), source));
+    return keys instanceof LocalRelation ? (LocalRelation) keys : null;
   }
 
   private static Alias named(Expression key) {

@@ -40,10 +40,10 @@ public class RequestScan
   private final CaseInsensitiveStringMap options;
   private final StructType output;
   private final Map request;
-  private final String json;
+  private volatile String json;
 
   /** The request but for the columns by which rows meet: what counts is which keys these give. */
-  private final String identity;
+  private volatile String identity;
 
   private final Predicate[] filters;
   private final boolean isSelective;
@@ -65,10 +65,6 @@ public class RequestScan
     this.options = options;
     this.output = output;
     this.request = request;
-    this.json = Forms.json(request);
-    Map others = new LinkedHashMap(request);
-    others.remove(RequestScanBuilder.CLUSTERING);
-    this.identity = Forms.json(others);
     this.filters = filters;
     this.isSelective = isSelective;
     this.packed = request.containsKey("packed") ? (List) request.get("packed") : new ArrayList();
@@ -275,7 +271,23 @@ public class RequestScan
   }
 
   boolean isFor(String request, StructType columns) {
-    return json.equals(request) && output.equals(columns);
+    return json().equals(request) && output.equals(columns);
+  }
+
+  private String json() {
+    if (json == null) {
+      json = Forms.json(request);
+    }
+    return json;
+  }
+
+  private String identity() {
+    if (identity == null) {
+      Map others = new LinkedHashMap(request);
+      others.remove(RequestScanBuilder.CLUSTERING);
+      identity = Forms.json(others);
+    }
+    return identity;
   }
 
   synchronized PlanReply reply() {
@@ -295,12 +307,12 @@ public class RequestScan
     return table.equals(that.table)
         && options.equals(that.options)
         && output.equals(that.output)
-        && identity.equals(that.identity)
-        && (json.equals(that.json) || reply().keys.toString().equals(that.reply().keys.toString()));
+        && identity().equals(that.identity())
+        && (json().equals(that.json()) || reply().keys.toString().equals(that.reply().keys.toString()));
   }
 
   public int hashCode() {
-    return output.hashCode() * 31 + identity.hashCode();
+    return output.hashCode() * 31 + identity().hashCode();
   }
 
   static final class Estimate implements Statistics {

@@ -49,6 +49,9 @@ public abstract class RequestScanBuilder
   /** The part of a request with the columns of blobs that the query only copies. */
   static final String LOCATORS = "locators";
 
+  /** The part of a request with conditions of keys that the driver may look for. */
+  static final String KEYS = "keys";
+
   /** Largest limit that one partition returns exactly. */
   private static final int MAX_EXACT_LIMIT = 100000;
 
@@ -66,6 +69,9 @@ public abstract class RequestScanBuilder
 
   /** What the scan is asked for of blobs that the query only copies, or null (CopiedBlobs). */
   private final String locators;
+
+  /** Conditions of keys that the driver may look for, or null (CandidateRows). */
+  private final String keys;
 
   /** Whether a filter was taken that Spark takes to be selective. */
   protected boolean isSelective;
@@ -89,6 +95,7 @@ public abstract class RequestScanBuilder
     this.isComputed = options.containsKey(ScanMarks.COMPUTED);
     this.clustering = options.get(ScanMarks.CLUSTERING);
     this.locators = options.get(ScanMarks.LOCATORS);
+    this.keys = options.get(ScanMarks.KEYS);
     this.options = ScanMarks.without(options);
     this.wanted = table.schema();
   }
@@ -349,6 +356,9 @@ public abstract class RequestScanBuilder
           request.put(LOCATORS, asked);
         }
       }
+    }
+    if (keys != null) {
+      request.put(KEYS, Forms.parsed(keys));
     }
     RequestScan scan = planned;
     if (scan == null || !scan.isFor(Forms.json(request), wanted)) {

@@ -18,7 +18,10 @@ final class ScanMarks {
   /** The columns of blobs that the query only copies, and the mark of locators (CopiedBlobs). */
   static final String LOCATORS = "__lance_blob_locators";
 
-  private static final String[] NAMES = {JOINED, CLUSTERING, COMPUTED, LOCATORS};
+  /** Forms of the conditions of keys that the driver may look for (CandidateRows). */
+  static final String KEYS = "__lance_keys";
+
+  private static final String[] NAMES = {JOINED, CLUSTERING, COMPUTED, LOCATORS, KEYS};
 
   private ScanMarks() {}
 
