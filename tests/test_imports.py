@@ -35,6 +35,7 @@ PACKAGES = [
     "lance_spark.progress",
     "lance_spark.keywords",
     "lance_spark.errors",
+    "lance_spark.last_used",
     "lance_spark._forks",
     "lance_spark._version",
 ]

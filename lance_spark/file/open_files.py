@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
-from threading import Lock
 from weakref import WeakValueDictionary
 
+from lance_spark._forks import ForkLock
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.reader import FileReader
 
@@ -37,11 +37,11 @@ class OpenFiles:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all files, and replace the lock, which another thread may hold."""
+        """Forget all files."""
         self._files: OrderedDict[Hashable, DataFileReader] = OrderedDict()
         # Files that were given back once, and that a thread may have taken out.
         self._known: WeakValueDictionary[Hashable, DataFileReader] = WeakValueDictionary()
-        self._lock = Lock()
+        self._lock = ForkLock()
 
     def __reduce__(self) -> tuple[type[OpenFiles], tuple[int]]:
         return OpenFiles, (self._limit,)

@@ -39,6 +39,7 @@ from lance_spark.errors import (
 from lance_spark.namespace.base import Namespace, TableEntry
 from lance_spark.namespace.catalog_table import NAME, CatalogTable
 from lance_spark.namespace.identifiers import DELIMITER, Identifier, child_name, display, text_of
+from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative, parse_uri
 from lance_spark.table.refs.branch_store import read_branches
@@ -146,16 +147,18 @@ class DirectoryNamespace(Namespace):
         rows = self._catalog.rows()
         self._check_namespace(rows, parent)
         names = set(_children(rows, _TABLE, parent))
-        if not parent:
-            for folder in self._store.list_folders(""):
-                name = folder.removesuffix(_SUFFIX)
-                if not name or name == folder or name in names:
-                    continue
-                if self._is_registered(folder) and (
-                    self._store.has_no_empty_folders or self._has_files(folder)
-                ):
-                    names.add(name)
-        return sorted(names)
+        if parent:
+            return sorted(names)
+        folders = [
+            folder
+            for folder in self._store.list_folders("")
+            if (name := folder.removesuffix(_SUFFIX)) not in ("", folder) and name not in names
+        ]
+        are_tables = read_all(self._is_table, folders, local=self._store.is_local)
+        found = zip(folders, are_tables, strict=True)
+        return sorted(
+            names | {folder.removesuffix(_SUFFIX) for folder, is_table in found if is_table}
+        )
 
     def describe_table(self, identifier: Identifier) -> TableEntry:
         """Return the entry of a table; see `Namespace`."""
@@ -381,6 +384,12 @@ class DirectoryNamespace(Namespace):
         if not folders or self._store.has_no_empty_folders:
             return bool(folders)
         return any(self._has_files(f"{folder}/{name}") for name in folders)
+
+    def _is_table(self, folder: str) -> bool:
+        """Return whether a folder has a table with the name of the folder."""
+        return self._is_registered(folder) and (
+            self._store.has_no_empty_folders or self._has_files(folder)
+        )
 
     def _is_registered(self, folder: str) -> bool:
         return not self._store.exists(f"{folder}/{_DEREGISTERED}")

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from threading import Lock
 from time import perf_counter_ns
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from lance_spark._forks import ForkLock
 from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_any
 from lance_spark.errors import naming
 from lance_spark.file.open_files import OpenFiles
@@ -39,7 +39,7 @@ _FEW_CHOSEN = 64
 
 
 #: Guards the sums of counts of several threads.
-_ADDING = Lock()
+_ADDING = ForkLock()
 
 #: Reads a part of a task; see `parts_ahead`.
 Part = Callable[[Admit, ScanMetrics], Generator[pa.RecordBatch, None, None]]

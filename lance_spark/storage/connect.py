@@ -23,8 +23,9 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from lance_spark._forks import after_fork
+from lance_spark._forks import ForkLock, after_fork
 from lance_spark.errors import StorageError
+from lance_spark.last_used import LastUsed
 from lance_spark.storage import google, s3
 from lance_spark.storage.endpoints import endpoint_of, is_own_endpoint
 from lance_spark.storage.errors import is_refusal, translated
@@ -42,6 +43,8 @@ _PACKAGES = {"s3": "s3fs", "google": "gcsfs", "azure": "adlfs"}
 _PROBE_FOLDER = "_transactions"
 #: Those that were used longest ago are left to their users.
 _MOST_FILE_SYSTEMS = 64
+#: Buckets of which a process knows the result of the probe.
+_MOST_PROBES = 1024
 
 
 class _Connected:
@@ -60,8 +63,9 @@ def _forked() -> None:
 class _Probes:
     """The results of the probes of a process: by scheme, server and bucket."""
 
-    lock = threading.Lock()
-    results: ClassVar[dict[tuple[str, str, str], bool]] = {}
+    #: One probe of a bucket at a time.
+    lock = ForkLock()
+    results: ClassVar[LastUsed[tuple[str, str, str], bool]] = LastUsed(_MOST_PROBES)
 
 
 def of_uri(location: Location) -> dict[str, Any]:
@@ -345,9 +349,8 @@ def check_conditional_put(
     with _Probes.lock:
         honours = _Probes.results.get(bucket)
         if honours is None:
-            honours = _Probes.results[bucket] = _honours_condition(
-                name, put, put_bare, write, delete
-            )
+            honours = _honours_condition(name, put, put_bare, write, delete)
+            _Probes.results.put(bucket, honours)
     if not honours:
         server_label = f"the server {server}" if server else f"{scheme}://"
         raise StorageError(
@@ -362,14 +365,7 @@ def check_conditional_put(
 
 def forget_probes() -> None:
     """Forget the results of all probes."""
-    with _Probes.lock:
-        _Probes.results.clear()
-
-
-@after_fork
-def _renew_locks() -> None:
-    # Another thread of the parent may have held the lock, for as long as a probe takes.
-    _Probes.lock = threading.Lock()
+    _Probes.results.clear()
 
 
 def _honours_condition(

@@ -32,6 +32,8 @@ _DISTINGUISHED = (
     ConnectionError,
     TimeoutError,
 )
+#: Errors of this kind are faults of the program, if its own code raises them.
+_BUGS = (AssertionError, AttributeError, LookupError, NameError, TypeError)
 
 
 class LockTakenError(StorageError):
@@ -54,6 +56,8 @@ def translated(name: str, options: Mapping[str, object] | None = None) -> Iterat
     except (LanceError, MemoryError):
         raise
     except Exception as error:
+        if isinstance(error, _BUGS) and _is_own(error):
+            raise
         # Every cloud library has its own root exception. None of them is a bug of the caller.
         cause = _without_secrets(error, options)
         kind, reason = kind_of(error), _reason(error, options)
@@ -69,6 +73,15 @@ def translated(name: str, options: Mapping[str, object] | None = None) -> Iterat
             reason = f"permission denied ({code})" if code else "permission denied"
         advice = advice_of(error)
         raise StorageError(f"{name}: {reason}{advice and f'; {advice}'}") from cause
+
+
+def _is_own(error: BaseException) -> bool:
+    """Return whether code of this package raised an error, and not a library of a store."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
+    return str(module).partition(".")[0] == __name__.partition(".")[0]
 
 
 def _reason(error: Exception, options: Mapping[str, object] | None) -> str:

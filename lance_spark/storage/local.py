@@ -16,12 +16,12 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
-from threading import Lock
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
+from lance_spark._forks import ForkLock
 from lance_spark.errors import CorruptFileError
 from lance_spark.storage.errors import translated
 from lance_spark.storage.source import ByteRange, Bytes, ReadCounts, outside
@@ -216,7 +216,7 @@ if hasattr(os, "preadv"):
 
 else:
     # Windows reads at the position of the descriptor, which threads share.
-    _POSITION = Lock()
+    _POSITION = ForkLock()
 
     def _read_into(descriptor: int, target: memoryview, offset: int) -> int:
         with _POSITION:

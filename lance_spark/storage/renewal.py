@@ -27,8 +27,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from lance_spark._forks import after_fork
+from lance_spark._forks import ForkLock, after_fork
 from lance_spark.errors import InvalidOptionError, LanceError, StorageError
+from lance_spark.last_used import LastUsed
 from lance_spark.storage.errors import scrub
 from lance_spark.storage.options.fsspec_options import (
     CREDENTIAL_SOURCE,
@@ -42,6 +43,8 @@ _DEFAULT_OFFSET = 60_000
 #: Milliseconds after a failed renewal in which the source is not asked again.
 _PAUSE = 5_000
 _MOST_SOURCES = 64
+#: Clients of stores with the same credentials.
+_MOST_CLIENTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +100,8 @@ class Credentials:
 
     def __init__(self, source: _Source | None, values: Mapping[str, Any]) -> None:
         self._source = source
-        self._lock = threading.Lock()
-        self._clients_lock = threading.Lock()
-        self._clients: dict[tuple[Any, ...], Any] = {}
+        self._lock = ForkLock()
+        self._clients: LastUsed[tuple[Any, ...], Any] = LastUsed(_MOST_CLIENTS)
         self.secrets: dict[str, dict[str, Any]] = {"before": {}, "now": {}}
         self._adopt(values)
         # The time of their issue is unknown, so the whole offset is used.
@@ -151,11 +153,7 @@ class Credentials:
 
     def client(self, key: tuple[Any, ...], connect: Callable[[], Any]) -> Any:
         """Return the client of a store with these credentials: one in a process for each key."""
-        full = (os.getpid(), *key)
-        with self._clients_lock:
-            if full not in self._clients:
-                self._clients[full] = connect()
-            return self._clients[full]
+        return self._clients.made((os.getpid(), *key), connect)
 
     def _adopt(self, values: Mapping[str, Any]) -> None:
         self._expires_at, self._offset = _expiry(values), _offset(values)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import io
 import json
+import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -618,3 +620,19 @@ def test_a_name_is_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     lance_spark.write_dataset(ROWS, entry.location)
     with pytest.raises(TableExistsError, match="exists already"):
         ours.new_table(("t",))
+
+
+def test_folders_of_a_store_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = f"memory://{uuid.uuid4().hex}"
+    for number in range(4):
+        lance_spark.write_dataset(pa.table({"n": [number]}), f"{root}/t{number}.lance")
+    together = threading.Barrier(4, timeout=20)
+    exists = ObjectStore.exists
+
+    def waiting(store: ObjectStore, path: str) -> bool:
+        if path.endswith("/.lance-deregistered"):
+            together.wait()
+        return exists(store, path)
+
+    monkeypatch.setattr(ObjectStore, "exists", waiting)
+    assert DirectoryNamespace(root).list_tables() == [f"t{number}" for number in range(4)]

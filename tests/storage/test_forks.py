@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from lance_spark import _forks
+from lance_spark.file.open_files import OpenFiles
 from lance_spark.storage import connect, io_counts
 from lance_spark.storage.store import ObjectStore
 
@@ -17,8 +20,12 @@ _SECONDS = 20
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_locks_of_a_parent(tmp_path: Path) -> None:
-    store = ObjectStore.from_uri(tmp_path / "t")
-    with io_counts._Known.lock, store.io_counts._lock, connect._Probes.lock:
+    store, opened = ObjectStore.from_uri(tmp_path / "t"), OpenFiles()
+    locks: ExitStack = ExitStack()
+    # All locks of the package that are renewed in a forked process.
+    for lock in list(_forks._LOCKS):
+        locks.enter_context(lock)
+    with locks, io_counts._Known.lock, store.io_counts._lock:
         process = os.fork()
         if not process:
             status = 1
@@ -26,6 +33,10 @@ def test_locks_of_a_parent(tmp_path: Path) -> None:
                 connect.forget_probes()
                 other = ObjectStore.from_uri(tmp_path / "t")
                 other.write_bytes("file", b"1")
+                memory = ObjectStore.from_uri("memory://fork")
+                assert memory.put_if_absent("file", b"2")
+                files = OpenFiles()
+                assert files.take_out("file") is opened.take_out("file") is None
                 status = int(other.read_bytes("file") != b"1")
             finally:
                 os._exit(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from s3fs import S3FileSystem
 
 from lance_spark.errors import MissingFileError, StorageError
 from lance_spark.storage import connect, retry
-from lance_spark.storage.errors import is_refusal, translated
+from lance_spark.storage.errors import is_refusal, secret_values, translated
 from lance_spark.storage.retry import is_transient
 from lance_spark.storage.status import code_of, kind_of, status_of
 from lance_spark.storage.store import ObjectStore
@@ -196,3 +197,11 @@ def test_an_earlier_answer_is_not_taken_for_that_of_a_broken_connection() -> Non
     error.__context__ = _OfGoogle(404)
     assert kind_of(error) is None
     assert is_transient(error)
+
+
+def test_faults_of_the_package_are_no_errors_of_a_store() -> None:
+    with pytest.raises(AttributeError, match="items"), translated("x"):
+        secret_values(3)  # type: ignore[arg-type]
+    # A library that cannot read the answer of a server.
+    with pytest.raises(StorageError, match="TypeError"), translated("x"):
+        json.loads(None)  # type: ignore[arg-type]

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import VersionNotFoundError
+from lance_spark.last_used import LastUsed
 from lance_spark.table.bases import TargetBases
 from lance_spark.table.open import OpenTable, open_table
 
 if TYPE_CHECKING:
     from lance_spark.table.manifest.manifest import Manifest
 
-#: Tables that a process keeps open.
-_MAX_OPEN = 2
-_lock = threading.Lock()
-_opened: OrderedDict[tuple[str, int, int, str], OpenTable] = OrderedDict()
+#: The tables that a process keeps open.
+_OPENED: LastUsed[tuple[str, int, int, str], OpenTable] = LastUsed(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +52,18 @@ class TableSnapshot:
         """
         options = json.dumps(dict(self.storage_options), sort_keys=True, default=repr)
         key = (self.uri, self.version, self.written, options)
-        with _lock:
-            table = _opened.pop(key, None)
-            if table is None:
-                table = open_table(
-                    self.uri, version=self.version, storage_options=self.storage_options or None
-                )
+        table = _OPENED.get(key)
+        if table is None:
+            table = open_table(
+                self.uri, version=self.version, storage_options=self.storage_options or None
+            )
             if table.manifest.timestamp_ns != self.written:
                 raise VersionNotFoundError(
                     f"{table.store.display}: version {self.version} is not the version that the "
                     "change was planned on, because the table was created again; run the change "
                     "again"
                 )
-            _opened[key] = table
-            while len(_opened) > _MAX_OPEN:
-                _opened.popitem(last=False)
+            table = _OPENED.put(key, table)
         if table.target_bases == self.target_bases:
             return table
         return replace(table, target_bases=self.target_bases)

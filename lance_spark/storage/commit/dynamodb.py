@@ -20,13 +20,13 @@ Specification: table format, transactions, external manifest store.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from lance_spark._forks import after_fork
 from lance_spark.errors import CorruptTableError, InvalidOptionError, StorageError
+from lance_spark.last_used import LastUsed
 from lance_spark.storage.commit.manifest_store import ManifestEntry, ManifestStore
 from lance_spark.storage.renewal import RenewedArguments
 from lance_spark.storage.retry import MAX_RETRIES, Retries
@@ -40,6 +40,7 @@ _LAST_VERSION = 2**63 - 1
 _LAST_DETACHED = 2**64 - 1
 #: Default attempts of a request.
 _ATTEMPTS = 5
+_MOST_CONNECTIONS = 32
 _CREDENTIALS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _TIMEOUTS = ("connect_timeout", "read_timeout")
 #: Prefixes of error codes that mean: nothing was done, and repeating does not help.
@@ -229,8 +230,8 @@ class DynamoDbManifestStore(ManifestStore):
 class _Connection:
     """A client of DynamoDB for one table, shared by all stores of a process with equal settings."""
 
-    _lock = threading.Lock()
-    _by_settings: ClassVar[dict[tuple[Any, ...], _Connection]] = {}
+    # A key has the token of a session, so that a process that gets new ones has many.
+    _by_settings: ClassVar[LastUsed[tuple[Any, ...], _Connection]] = LastUsed(_MOST_CONNECTIONS)
 
     def __init__(self, table: str, client: Any) -> None:
         self._table = table
@@ -250,11 +251,7 @@ class _Connection:
             )
             return renewing
         key: tuple[Any, ...] = (os.getpid(), table, *sorted(settings.items()))
-        with cls._lock:
-            connection = cls._by_settings.get(key)
-            if connection is None:
-                connection = cls._by_settings[key] = cls(table, _client(settings))
-            return connection
+        return cls._by_settings.made(key, lambda: cls(table, _client(settings)))
 
     @property
     def region(self) -> str:
@@ -283,9 +280,8 @@ class _Connection:
 
 @after_fork
 def _forget_connections() -> None:
-    # Another thread of the parent may have held the lock; its sockets are the parent's.
-    _Connection._lock = threading.Lock()
-    _Connection._by_settings = {}
+    # The sockets are the parent's.
+    _Connection._by_settings.clear()
 
 
 def _client(settings: Mapping[str, Any]) -> Any:

@@ -19,13 +19,13 @@ import inspect
 import os
 import posixpath
 import sys
-import threading
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
+from lance_spark._forks import ForkLock
 from lance_spark.errors import MissingFileError, StorageError
 from lance_spark.storage import local
 from lance_spark.storage.errors import scrub, translated
@@ -141,7 +141,7 @@ def _link(source: str, target: str) -> bool:
 class MemoryCommit:
     """A lock of the process: it alone has the files of `memory://`."""
 
-    _lock = threading.Lock()
+    _lock = ForkLock()
 
     def __init__(self, fs: Any) -> None:
         self._fs = fs

@@ -6,12 +6,12 @@ once. Deletion files are immutable and their names are never reused, so entries 
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from lance_spark._forks import ForkLock
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative
@@ -327,7 +327,7 @@ class DeletionCache:
 
     def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._entries: OrderedDict[tuple[int, DeletionFile], npt.NDArray[np.int64]] = OrderedDict()
         self._bytes = 0
 

@@ -30,13 +30,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lance_spark._forks import ForkLock
 from lance_spark.file.schema.arrow_fields import ArrowSchema, metadata_items
 
 #: Functions for which only the order of the operands counts, not their grouping.
 ASSOCIATIVE = frozenset({"and_kleene", "or_kleene", "and", "or"})
 #: Bytes of the stack on which Arrow pickles an expression. A level takes about 200 bytes.
 _STACK_BYTES = 64 * 1024 * 1024
-_STACK_LOCK = threading.Lock()
+_STACK_LOCK = ForkLock()
 
 
 @dataclass(frozen=True, slots=True)

@@ -294,7 +294,7 @@ def test_a_forked_process_has_a_connection_of_its_own(
 
 
 def test_a_process_that_is_forked_while_another_thread_connects(aws: Aws) -> None:
-    with dynamodb._Connection._lock:
+    with dynamodb._Connection._by_settings._lock:
         child = os.fork()
         if not child:
             # The lock of the process is new.
