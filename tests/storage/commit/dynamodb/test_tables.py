@@ -293,16 +293,6 @@ def test_a_forked_process_has_a_connection_of_its_own(
     assert store._connection is forked_connection
 
 
-def test_a_process_that_is_forked_while_another_thread_connects(aws: Aws) -> None:
-    with dynamodb._Connection._by_settings._lock:
-        child = os.fork()
-        if not child:
-            # The lock of the process is new.
-            done = dynamodb._Connection._lock.acquire(timeout=10)
-            os._exit(0 if done else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
 def test_an_answer_to_another_question_is_none(
     aws: Aws, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
