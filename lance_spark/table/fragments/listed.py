@@ -20,6 +20,16 @@ class ListedFragments(tuple[Fragment, ...]):
         return np.cumsum([fragment.num_rows for fragment in self], dtype=np.int64)
 
     @cached_property
+    def physical_ends(self) -> npt.NDArray[np.int64]:
+        """The physical rows, with deleted rows, up to the end of each fragment."""
+        return np.cumsum([fragment.physical_rows for fragment in self], dtype=np.int64)
+
+    @cached_property
+    def positions(self) -> Mapping[int, int]:
+        """The positions of the fragments by their ids."""
+        return {fragment.id: position for position, fragment in enumerate(self)}
+
+    @cached_property
     def by_id(self) -> Mapping[int, Fragment]:
         """The fragments by their ids."""
         return {fragment.id: fragment for fragment in self}
