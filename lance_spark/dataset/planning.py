@@ -32,6 +32,7 @@ from lance_spark.scan.predicates.tuples import parse_filters
 from lance_spark.scan.take import RowFinder
 from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.listed import ListedFragments
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.open import OpenTable
@@ -79,7 +80,7 @@ class PlanMethods(HistoryMethods):
 
     def __init__(self, table: OpenTable, storage_options: Mapping[str, str] | None = None) -> None:
         super().__init__(table, storage_options)
-        self._fragments: tuple[Fragment, ...] | None = None
+        self._fragments: ListedFragments | None = None
         self._open_files = OpenFiles()
         self._finder: RowFinder | None = None
         self._indexes: TableIndexes | None = None
@@ -120,8 +121,12 @@ class PlanMethods(HistoryMethods):
     @property
     def fragments(self) -> tuple[Fragment, ...]:
         """The fragments, in the table's order."""
+        return self._listed_fragments()
+
+    def _listed_fragments(self) -> ListedFragments:
         if self._fragments is None:
-            self._fragments = counted_fragments(self._table.paths, self._table.manifest)
+            counted = counted_fragments(self._table.paths, self._table.manifest)
+            self._fragments = ListedFragments(counted)
         return self._fragments
 
     @property
@@ -132,7 +137,7 @@ class PlanMethods(HistoryMethods):
     @property
     def _max_rows(self) -> int:
         """The maximum number of rows, without reading any."""
-        return sum(fragment.num_rows for fragment in self.fragments)
+        return self._listed_fragments().num_rows
 
     def __len__(self) -> int:
         """Return the number of live rows."""

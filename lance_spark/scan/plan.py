@@ -23,6 +23,7 @@ from lance_spark.scan.predicates.conditions import top_fields
 from lance_spark.scan.row_size import fixed_width
 from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.listed import ListedFragments
 from lance_spark.table.paths import TablePaths
 
 #: Cuts inside a fragment are multiples of this many rows, so that no two tasks decode one chunk.
@@ -138,7 +139,11 @@ def select_fragments(
     if ids is None:
         return fragments
     requested = set(ids)
-    selected = [fragment for fragment in fragments if fragment.id in requested]
+    if isinstance(fragments, ListedFragments) and len(fragments.positions) == len(fragments):
+        places = [fragments.positions[number] for number in requested & fragments.positions.keys()]
+        selected = [fragments[place] for place in sorted(places)]
+    else:
+        selected = [fragment for fragment in fragments if fragment.id in requested]
     if len(selected) < len(requested):
         missing = min(requested - {fragment.id for fragment in selected})
         raise InvalidInputError(

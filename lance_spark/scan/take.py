@@ -25,6 +25,7 @@ from lance_spark.scan.fragment.selection import live_to_physical
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.storage.parallel import read_all
 from lance_spark.table.fragments.fragment import Fragment, check_unique
+from lance_spark.table.fragments.listed import by_id, row_ends
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import read_deletions
@@ -99,7 +100,7 @@ def by_fragment(
     fragments: Sequence[Fragment], positions: Numbers
 ) -> Iterator[tuple[Fragment, Numbers]]:
     """Yield the fragments that hold increasing positions, and numbers among their live rows."""
-    ends = np.cumsum([fragment.num_rows for fragment in fragments], dtype=np.int64)
+    ends = row_ends(fragments)
     holders = np.searchsorted(ends, positions, side="right")
     numbers, cuts = np.unique(holders, return_index=True)
     bounds = [*cuts.tolist(), len(positions)]
@@ -199,8 +200,8 @@ def take_addresses(
     from lance_spark.table.rows.index import offsets_by_fragment
 
     unique, inverse = np.unique(addresses, return_inverse=True)
-    by_id = {fragment.id: fragment for fragment in fragments}
-    pieces = [(by_id[number], offsets) for number, offsets in offsets_by_fragment(unique)]
+    numbered = by_id(fragments)
+    pieces = [(numbered[number], offsets) for number, offsets in offsets_by_fragment(unique)]
     batches = _take(paths, fragments, pieces, schema, open_files, metrics)
     table = pa.Table.from_batches(batches, schema.to_arrow())
     return in_order(table, inverse)

@@ -288,19 +288,19 @@ class Scanner:
 
     def _in_table_order(self, columns: Any, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
         request = self._request
-        offset, skipped = request.offset, 0
+        offset, limit = request.offset, request.limit
+        chosen: range | None = None
         is_counted = request.fragment_ids is None and not request.conditions
-        if offset and is_counted and self._dataset._has_only_fragments:
-            # Whole fragments before the first row are not read.
-            for fragment in self._dataset.fragments:
-                rows = fragment.num_rows
-                if request.include_deleted_rows:
-                    rows = fragment.physical_rows
-                if rows > offset:
-                    break
-                offset -= rows
-                skipped += 1
-        tasks = self._tasks(columns, skipped)
+        if (offset or limit is not None) and is_counted and self._dataset._has_only_fragments:
+            # Whole fragments before the first row, and after the last one, are not planned.
+            fragments = self._dataset._listed_fragments()
+            ends = fragments.physical_ends if request.include_deleted_rows else fragments.row_ends
+            first, stop = int(np.searchsorted(ends, offset, "right")), len(fragments)
+            if limit is not None:
+                stop = min(stop, int(np.searchsorted(ends, offset + limit)) + 1)
+            chosen = range(first, stop)
+            offset -= int(ends[first - 1]) if first else 0
+        tasks = self._tasks(columns, chosen)
         batches = (batch for task in tasks for batch in self._run(task, metrics))
         if not offset and request.limit is None:
             yield from batches
@@ -316,19 +316,20 @@ class Scanner:
             return batches
         return map(self._with_null_ids(task), batches)
 
-    def _tasks(self, columns: Any, skipped: int = 0) -> list[ScanTask]:
+    def _tasks(self, columns: Any, chosen: range | None = None) -> list[ScanTask]:
         """Return the tasks in the order of their rows.
 
         Parameters
         ----------
         columns : sequence of str, optional
-        skipped : int
-            How many of the table's first fragments are left out.
+        chosen : range, optional
+            The positions of the fragments to read; all by default.
         """
         request, dataset = self._request, self._dataset
         groups: list[list[int] | None] = [None]
-        if skipped:
-            groups = [[fragment.id for fragment in dataset.fragments[skipped:]]]
+        if chosen is not None:
+            fragments = dataset.fragments
+            groups = [[fragments[position].id for position in chosen]]
         if request.fragment_ids is not None:
             places = {fragment.id: place for place, fragment in enumerate(dataset.fragments)}
             order = [places.get(number, -1) for number in request.fragment_ids]

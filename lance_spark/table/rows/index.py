@@ -24,6 +24,7 @@ from lance_spark.proto import rowids_pb2
 from lance_spark.storage.parallel import read_all
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.listed import by_id
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import expect_deletions, read_deletions
 from lance_spark.table.rows.ids import parsed_row_ids_of
@@ -183,16 +184,16 @@ def live_addresses(
     ------
     CorruptTableError, CorruptFileError, MissingFileError, StorageError
     """
-    by_id = {fragment.id: fragment for fragment in fragments}
+    numbered = by_id(fragments)
     fragment_ids, offsets = split_addresses(addresses)
     is_live = np.zeros(len(addresses), np.bool_)
     if not len(addresses):
         return is_live, addresses
     order = np.argsort(fragment_ids, kind="stable")
     numbers, starts = np.unique(fragment_ids[order], return_index=True)
-    expect_deletions(paths, filter(None, map(by_id.get, numbers.tolist())))
+    expect_deletions(paths, filter(None, map(numbered.get, numbers.tolist())))
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
-        fragment = by_id.get(number)
+        fragment = numbered.get(number)
         if fragment is not None:
             row_offsets = offsets[rows]
             is_live[rows] = row_offsets < fragment.physical_rows
