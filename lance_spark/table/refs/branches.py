@@ -41,6 +41,7 @@ from lance_spark.errors import (
     UncertainCommitError,
     VersionNotFoundError,
 )
+from lance_spark.storage.parallel import call_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import FOLDER as TRANSACTIONS
 from lance_spark.table.manifest import versions
@@ -83,12 +84,18 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     """
     main = source.main
     path = ref_names.file_of(ref_names.BRANCHES, ref_names.check_new_branch_name(name))
-    check_newest_writable(source)
-    if main.exists(path):
+    _, is_used, parent, size = call_all(
+        (
+            lambda: check_newest_writable(source),
+            lambda: main.exists(path),
+            lambda: None if source.branch is None else BRANCHES.read(main, source.branch),
+            lambda: manifest_size(source.store, source.version),
+        ),
+        local=main.is_local,
+    )
+    if is_used:
         raise _exists(main, name)
-    parent = None if source.branch is None else BRANCHES.read(main, source.branch)
     steps = () if parent is None else parent.identifier
-    size = manifest_size(source.store, source.version)
     store = branch_store(main, name)
     first = _clone_or_adopt(source, main, name)
     branch = Branch(
