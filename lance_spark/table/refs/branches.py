@@ -31,6 +31,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from lance_spark.errors import (
     CorruptTableError,
@@ -52,7 +53,7 @@ from lance_spark.table.refs import names as ref_names
 from lance_spark.table.refs.branch_store import BRANCHES, Branch, check_same, read_branches
 from lance_spark.table.refs.clones import find_clone, shallow_clone
 from lance_spark.table.refs.names import branch_root, branch_store
-from lance_spark.table.refs.removal_guard import check_named, undo_on_error
+from lance_spark.table.refs.removal_guard import check_stays, undo_on_error
 from lance_spark.table.refs.tag_store import manifest_size, read_tags
 from lance_spark.table.removal import delete_files
 
@@ -108,10 +109,13 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     if not ref_json.create(main, path, branch.encode()):
         raise _exists(main, name)
     with undo_on_error(lambda: _undo_create(main, name, branch)):
-        _check_first(store, first)
+        checks = [
+            lambda: _check_first(store, first),
+            lambda: check_stays(source.store, source.manifest),
+        ]
         if source.branch is not None and parent is not None:
-            check_same(main, source.branch, parent)
-    check_named(source.store, source.manifest, lambda: _undo_create(main, name, branch))
+            checks.insert(1, partial(check_same, main, source.branch, parent))
+        call_all(checks, local=main.is_local)
     return first
 
 
