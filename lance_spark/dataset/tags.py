@@ -111,10 +111,15 @@ class Tags:
             The store failed, and it is unknown whether the tag was created.
         CorruptTableError, StorageError
         """
-        self._check_writable()
         branch, version = resolve_version(self._table, reference)
-        manifest = self._manifest_of(branch, version)
-        tag_store.create_tag(self._table.main, tag, version, branch, manifest=manifest)
+        tag_store.create_tag(
+            self._table.main,
+            tag,
+            version,
+            branch,
+            manifest=self._manifest_of(branch, version),
+            check=self._check_writable,
+        )
 
     def update(self, tag: str, reference: Reference | None = None) -> None:
         """Move a tag to another version; see `create`.
@@ -128,10 +133,15 @@ class Tags:
             removed meanwhile.
         InvalidInputError, CorruptTableError, StorageError
         """
-        self._check_writable()
         branch, version = resolve_version(self._table, reference)
-        manifest = self._manifest_of(branch, version)
-        tag_store.update_tag(self._table.main, tag, version, branch, manifest=manifest)
+        tag_store.update_tag(
+            self._table.main,
+            tag,
+            version,
+            branch,
+            manifest=self._manifest_of(branch, version),
+            check=self._check_writable,
+        )
 
     def replace_metadata(self, tag: str, metadata: Mapping[str, str]) -> None:
         """Replace the metadata of a tag.
@@ -141,8 +151,7 @@ class Tags:
         VersionNotFoundError, InvalidInputError, UncertainCommitError, CorruptTableError,
         StorageError
         """
-        self._check_writable()
-        tag_store.replace_tag_metadata(self._table.main, tag, metadata)
+        tag_store.replace_tag_metadata(self._table.main, tag, metadata, check=self._check_writable)
 
     def delete(self, tag: str) -> None:
         """Delete a tag. Its version stays.
@@ -155,8 +164,7 @@ class Tags:
             The store failed, and it is unknown whether the tag still exists.
         InvalidInputError, StorageError
         """
-        self._check_writable()
-        tag_store.delete_tag(self._table.main, tag)
+        tag_store.delete_tag(self._table.main, tag, check=self._check_writable)
 
     def _check_writable(self) -> None:
         # pylance does not check this. But tags decide what cleanup keeps, so only a client that may

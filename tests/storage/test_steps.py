@@ -140,6 +140,8 @@ CHANGES: dict[str, Callable[[Client], object]] = {
     "merge rows": lambda c: c.merge(rows(2, FRAGMENTS * SMALL_ROWS - 1)),
     "create a B-tree index": lambda c: c.open().create_scalar_index("r", "BTREE"),
     "compact": Client.compact,
+    "make a tag": lambda c: c.open().tags.create("t", 1),
+    "make a branch": lambda c: c.open().create_branch("b"),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from lance_spark.arguments import checks_arguments, takes_keywords
@@ -17,6 +18,7 @@ from lance_spark.errors import (
     naming,
 )
 from lance_spark.progress import reports_progress
+from lance_spark.storage.parallel import call_all
 from lance_spark.storage.store import ObjectStore
 
 if TYPE_CHECKING:
@@ -121,27 +123,31 @@ class WholeTableMethods(HistoryMethods):
 
 def _drop(store: ObjectStore, *, ignore_not_found: bool) -> None:
     from lance_spark.dataset.facts.files import files_below
-    from lance_spark.table.open import open_table
+    from lance_spark.table.open import OpenTable, open_table
     from lance_spark.table.refs.branch_store import read_branches
     from lance_spark.table.refs.names import branch_store
     from lance_spark.table.removal import delete_files
 
-    files = files_below(store)
-    try:
-        table = open_table(store.uri, storage_options=store.options)
-    except TableNotFoundError:
+    def opened() -> OpenTable | TableNotFoundError | CorruptTableError:
+        try:
+            return open_table(store.uri, storage_options=store.options)
+        except (TableNotFoundError, CorruptTableError) as error:
+            return error
+
+    files, table = call_all((partial(files_below, store), opened), local=store.is_local)
+    if isinstance(table, TableNotFoundError):
+        if not files and ignore_not_found:
+            return
         if not files:
-            if ignore_not_found:
-                return
-            raise
+            raise table
         raise InvalidInputError(
             f"{store.display} is not the root of a table, but it has files; delete them by other "
             "means if they are not needed"
-        ) from None
-    except CorruptTableError as error:
+        )
+    if isinstance(table, CorruptTableError):
         raise InvalidInputError(
-            f"{store.display} has no version that can be read, so it is not deleted: {error}"
-        ) from None
+            f"{store.display} has no version that can be read, so it is not deleted: {table}"
+        )
     if table.main is not table.store:
         raise InvalidInputError(
             f"{store.display} is the branch {table.manifest.branch!r}; use branches.delete"

@@ -31,6 +31,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from lance_spark.errors import (
     CorruptTableError,
@@ -41,6 +42,7 @@ from lance_spark.errors import (
     UncertainCommitError,
     VersionNotFoundError,
 )
+from lance_spark.storage.parallel import call_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import FOLDER as TRANSACTIONS
 from lance_spark.table.manifest import versions
@@ -51,7 +53,7 @@ from lance_spark.table.refs import names as ref_names
 from lance_spark.table.refs.branch_store import BRANCHES, Branch, check_same, read_branches
 from lance_spark.table.refs.clones import find_clone, shallow_clone
 from lance_spark.table.refs.names import branch_root, branch_store
-from lance_spark.table.refs.removal_guard import check_named, undo_on_error
+from lance_spark.table.refs.removal_guard import check_stays, undo_on_error
 from lance_spark.table.refs.tag_store import manifest_size, read_tags
 from lance_spark.table.removal import delete_files
 
@@ -83,12 +85,18 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     """
     main = source.main
     path = ref_names.file_of(ref_names.BRANCHES, ref_names.check_new_branch_name(name))
-    check_newest_writable(source)
-    if main.exists(path):
+    _, is_used, parent, size = call_all(
+        (
+            lambda: check_newest_writable(source),
+            lambda: main.exists(path),
+            lambda: None if source.branch is None else BRANCHES.read(main, source.branch),
+            lambda: manifest_size(source.store, source.version),
+        ),
+        local=main.is_local,
+    )
+    if is_used:
         raise _exists(main, name)
-    parent = None if source.branch is None else BRANCHES.read(main, source.branch)
     steps = () if parent is None else parent.identifier
-    size = manifest_size(source.store, source.version)
     store = branch_store(main, name)
     first = _clone_or_adopt(source, main, name)
     branch = Branch(
@@ -101,10 +109,13 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     if not ref_json.create(main, path, branch.encode()):
         raise _exists(main, name)
     with undo_on_error(lambda: _undo_create(main, name, branch)):
-        _check_first(store, first)
+        checks = [
+            lambda: _check_first(store, first),
+            lambda: check_stays(source.store, source.manifest),
+        ]
         if source.branch is not None and parent is not None:
-            check_same(main, source.branch, parent)
-    check_named(source.store, source.manifest, lambda: _undo_create(main, name, branch))
+            checks.insert(1, partial(check_same, main, source.branch, parent))
+        call_all(checks, local=main.is_local)
     return first
 
 

@@ -27,6 +27,7 @@ from lance_spark.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
+from lance_spark.storage.parallel import call_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.codec import read_version
@@ -99,6 +100,7 @@ def create_tag(
     branch: str | None = None,
     *,
     manifest: Manifest | None = None,
+    check: Callable[[], object] | None = None,
 ) -> Tag:
     """Create a tag on a version.
 
@@ -108,6 +110,8 @@ def create_tag(
         The branch of the version; None for the main branch.
     manifest : Manifest, optional
         The manifest of the version, if the caller has it; by default it is read.
+    check : callable, optional
+        Raises an error if this client may not write. It is called together with the first reads.
 
     Raises
     ------
@@ -125,9 +129,9 @@ def create_tag(
             f"{name!r} cannot be the name of a new tag: use ASCII characters only"
         )
     path = TAGS.path(name)
-    known_branch = None if branch is None else BRANCHES.read(store, branch)
-    root = branch_store(store, branch)
-    manifest, size = _manifest_and_size(root, version, manifest)
+    _, known_branch, (manifest, size) = call_all(
+        (check or _no_check, *_reads_of(store, version, branch, manifest)), local=store.is_local
+    )
     now = ref_json.format_time(time.time_ns())
     tag = Tag(version, branch, size, {}, now, now)
     if not ref_json.create(store, path, tag.encode()):
@@ -137,6 +141,20 @@ def create_tag(
         )
     _check_written(store, tag, known_branch, manifest, lambda: _undo_create(store, name, tag))
     return tag
+
+
+def _no_check() -> None:
+    pass
+
+
+def _reads_of(
+    store: ObjectStore, version: int, branch: str | None, manifest: Manifest | None
+) -> tuple[Callable[[], Branch | None], Callable[[], tuple[Manifest, int]]]:
+    """Return functions that read the branch of a version, and its manifest with the size."""
+    return (
+        lambda: None if branch is None else BRANCHES.read(store, branch),
+        lambda: _manifest_and_size(branch_store(store, branch), version, manifest),
+    )
 
 
 def _check_written(
@@ -168,6 +186,7 @@ def update_tag(
     branch: str | None = None,
     *,
     manifest: Manifest | None = None,
+    check: Callable[[], object] | None = None,
 ) -> Tag:
     """Move a tag to another version; see `create_tag` for the parameters.
 
@@ -181,10 +200,16 @@ def update_tag(
         back, and the old version was removed meanwhile.
     InvalidInputError, CorruptTableError, StorageError
     """
-    old = TAGS.read(store, name)
-    known_branch = None if branch is None else BRANCHES.read(store, branch)
+    old: Tag
+    _, old, known_branch, (manifest, size) = call_all(
+        (
+            check or _no_check,
+            lambda: TAGS.read(store, name),
+            *_reads_of(store, version, branch, manifest),
+        ),
+        local=store.is_local,
+    )
     root = branch_store(store, branch)
-    manifest, size = _manifest_and_size(root, version, manifest)
     # Checked before as well: once the tag is moved, nothing protects the old version.
     check_stays(root, manifest)
     now = ref_json.format_time(time.time_ns())
@@ -224,8 +249,14 @@ def _move_back(store: ObjectStore, name: str, tag: Tag, old: Tag) -> None:
         BRANCHES.check_exists(store, old.branch)
 
 
-def replace_tag_metadata(store: ObjectStore, name: str, metadata: Mapping[str, str]) -> Tag:
-    """Replace the metadata of a tag.
+def replace_tag_metadata(
+    store: ObjectStore,
+    name: str,
+    metadata: Mapping[str, str],
+    *,
+    check: Callable[[], object] | None = None,
+) -> Tag:
+    """Replace the metadata of a tag; see `create_tag` for `check`.
 
     Raises
     ------
@@ -235,13 +266,15 @@ def replace_tag_metadata(store: ObjectStore, name: str, metadata: Mapping[str, s
         The store failed, and it is unknown which metadata the tag has.
     InvalidInputError, CorruptTableError, StorageError
     """
-    tag = replace(TAGS.read(store, name), metadata=ref_json.check_metadata(metadata))
+    old: Tag
+    _, old = call_all((check or _no_check, lambda: TAGS.read(store, name)), local=store.is_local)
+    tag = replace(old, metadata=ref_json.check_metadata(metadata))
     ref_json.replace(store, TAGS.path(name), tag.encode())
     return tag
 
 
-def delete_tag(store: ObjectStore, name: str) -> None:
-    """Delete a tag. The version stays.
+def delete_tag(store: ObjectStore, name: str, *, check: Callable[[], object] | None = None) -> None:
+    """Delete a tag; see `create_tag` for `check`. The version stays.
 
     Raises
     ------
@@ -251,7 +284,7 @@ def delete_tag(store: ObjectStore, name: str) -> None:
         The store failed, and it is unknown whether the tag still exists.
     InvalidInputError, StorageError
     """
-    TAGS.check_exists(store, name)
+    call_all((check or _no_check, lambda: TAGS.check_exists(store, name)), local=store.is_local)
     ref_json.remove(store, TAGS.path(name))
 
 
