@@ -86,7 +86,7 @@ _VARIABLES = re.compile(r"(AWS|AZURE|AZURITE|GOOGLE|GCS|GCSFS|STORAGE)_.*|HADOOP
 #: A UUID, 128 random bits as all Lance clients write them, or the random number of a deletion file.
 _NEVER_REUSED = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}|"
-    r"_deletions/\d+-\d+-\d{12,}\.(arrow|bin)$"
+    r"^_deletions/\d+-\d+-\d{12,}\.(arrow|bin)$"
 )
 
 
@@ -165,7 +165,8 @@ def _value(options: Mapping[str, Any], name: str) -> tuple[str | None, str]:
 
 
 def is_never_reused(path: str) -> bool:
-    """Return whether no other file will have this path, even if the table is created again.
+    """Return whether no other file will have this path below the same root, even if the table is
+    created again.
 
     Data files, and folders of indexes, have 128 random bits in their names. Deletion files have 64.
     Other names may come from a program that numbers its files.

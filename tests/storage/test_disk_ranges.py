@@ -33,7 +33,7 @@ from lance_spark.storage.disk_ranges import (
     is_never_reused,
     parse_settings,
 )
-from lance_spark.storage.kept_ranges import KEPT, WHOLE
+from lance_spark.storage.kept_ranges import KEPT, WHOLE, Keep
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
 
@@ -488,19 +488,30 @@ def test_a_check_is_of_the_files(
     assert requests_of(lambda: opened().validate()) == [uri + str(file)[len(str(path)) :]]
 
 
-def test_names_that_are_never_used_again(local: Path) -> None:
-    for path in local.rglob("*"):
-        inside = path.relative_to(local).parts[0]
-        if path.is_file() and inside in ("data", "_deletions", "_indices"):
-            assert is_never_reused(f"s3://bucket/t/{path.relative_to(local)}"), path
-        elif path.is_file() and inside == "_versions":
-            assert not is_never_reused(f"s3://bucket/t/{path.relative_to(local)}"), path
-    lance_spark.open_dataset(local).delete("x = 0")
+def test_names_that_are_never_used_again(local: Path, counted: tuple[str, dict[str, str]]) -> None:
     lance_spark.write_dataset(pa.table({"x": [1]}), local.parent / "own")
-    for path in [*local.glob("_deletions/*"), *(local.parent / "own").glob("data/*")]:
-        assert is_never_reused(str(path)[len(str(local.parents[1])) :]), path
+    lance_spark.open_dataset(local.parent / "own").delete("x = 1")
+    lance_spark.write_dataset(pa.table({"x": [1, 2]}), local.parent / "own", "append")
+    lance_spark.open_dataset(local.parent / "own").delete("x = 1")
+    folders = set()
+    for root in (local, local.parent / "own"):
+        for path in (path.relative_to(root) for path in root.rglob("*") if path.is_file()):
+            folder = path.parts[0]
+            folders.add(folder)
+            if folder in ("data", "_deletions", "_indices"):
+                assert is_never_reused(path.as_posix()), path
+            elif folder == "_versions":
+                assert not is_never_reused(path.as_posix()), path
+    assert folders >= {"data", "_deletions", "_indices", "_versions"}
     for name in ("data/part-0.lance", "data/0.lance", "_deletions/3-7-12.arrow", "t.manifest"):
-        assert not is_never_reused(f"s3://bucket/{name}")
+        assert not is_never_reused(name)
+    # The name of the table does not make those of its files unique.
+    root = "counted:///550e8400-e29b-41d4-a716-446655440000/t"
+    store = ObjectStore.from_uri(root, counted[1])
+    random = "data/" + "01" * 16 + ".lance"
+    kept = [store._kept(name, Keep.DATA_FILE, 5)._disk for name in ("data/part-0.lance", random)]
+    assert [disk is None for disk in kept] == [True, False]
+    assert store._kept(random, None, "tag")._disk is None
 
 
 def test_a_whole_file(tmp_path: Path) -> None:
