@@ -15,14 +15,25 @@ from lance_spark.namespace.identifiers import Identifier, display
 from lance_spark.storage.options.fsspec_options import (
     COMMIT_LOCK,
     CREDENTIAL_SOURCE,
+    DISK_CACHE,
+    DISK_CACHE_BYTES,
+    DISK_CACHE_DATA,
     EXPIRES_AT,
 )
 from lance_spark.storage.renewal import source_text
 
 #: The function that requests new credentials from a namespace.
 _FUNCTION = "lance_spark.namespace:storage_options_of"
-#: Storage options that name code. A namespace must not choose what this process runs.
-_OF_CODE = (COMMIT_LOCK, CREDENTIAL_SOURCE, "manifest_store")
+_CODE, _DISK = "names code to run", "is about the disk of this machine"
+#: Storage options that a namespace must not choose, and why.
+_OF_USERS = {
+    COMMIT_LOCK: _CODE,
+    CREDENTIAL_SOURCE: _CODE,
+    "manifest_store": _CODE,
+    DISK_CACHE: _DISK,
+    DISK_CACHE_BYTES: _DISK,
+    DISK_CACHE_DATA: _DISK,
+}
 
 
 def with_source(
@@ -41,14 +52,14 @@ def with_source(
     Raises
     ------
     StorageError
-        The answer has an option that names code.
+        The answer has an option that only users may set.
     """
     lower = {name.lower() for name in options}
-    for name in _OF_CODE:
+    for name, reason in _OF_USERS.items():
         if name in lower:
             raise StorageError(
                 f"the namespace gives the storage option {name} of table {display(identifier)}, "
-                "which names code to run; set it in the options of the catalog or of the read"
+                f"which {reason}; set it in the options of the catalog or of the read"
             )
     if impl is None or EXPIRES_AT not in lower:
         return dict(options)

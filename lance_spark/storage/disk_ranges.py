@@ -86,7 +86,7 @@ _VARIABLES = re.compile(r"(AWS|AZURE|AZURITE|GOOGLE|GCS|GCSFS|STORAGE)_.*|HADOOP
 #: A UUID, 128 random bits as all Lance clients write them, or the random number of a deletion file.
 _NEVER_REUSED = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}|"
-    r"_deletions/\d+-\d+-\d{12,}\.(arrow|bin)$"
+    r"^_deletions/\d+-\d+-\d{12,}\.(arrow|bin)$"
 )
 
 
@@ -165,7 +165,8 @@ def _value(options: Mapping[str, Any], name: str) -> tuple[str | None, str]:
 
 
 def is_never_reused(path: str) -> bool:
-    """Return whether no other file will have this path, even if the table is created again.
+    """Return whether no other file will have this path below the same root, even if the table is
+    created again.
 
     Data files, and folders of indexes, have 128 random bits in their names. Deletion files have 64.
     Other names may come from a program that numbers its files.
@@ -238,7 +239,7 @@ class DiskRanges:
         """Begin again in a forked process, where no thread writes."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._queue: deque[tuple[str, Bytes]] = deque()
+        self._queue: deque[tuple[str, Bytes | None]] = deque()
         self._queued = 0
         self._has_thread = False
         self._hits = self._misses = 0
@@ -280,15 +281,26 @@ class DiskRanges:
                 _PAUSE_SECONDS
             ):
                 return
-            self._queue.append((name, data))
-            self._queued += size
-            if not self._has_thread:
-                self._has_thread = True
-                threading.Thread(target=self._write_all, name="lance-disk", daemon=True).start()
-            self._changed.notify_all()
+            self._append(name, data)
 
     def forget(self, digest: str) -> None:
         """Delete the entries of a file, which may be damaged in the store."""
+        self._delete(digest)
+        with self._changed:
+            if self._queue:
+                # Entries of the file may wait there.
+                self._append(digest, None)
+
+    def _append(self, name: str, data: Bytes | None) -> None:
+        """Let the thread write an entry, or delete those of a file. The caller holds the lock."""
+        self._queue.append((name, data))
+        self._queued += 0 if data is None else len(data)
+        if not self._has_thread:
+            self._has_thread = True
+            threading.Thread(target=self._write_all, name="lance-disk", daemon=True).start()
+        self._changed.notify_all()
+
+    def _delete(self, digest: str) -> None:
         directory = self._opened()
         if directory is None:
             return
@@ -299,7 +311,7 @@ class DiskRanges:
 
     def stats(self) -> CacheStats:
         """Return the counts of this process, and the entries of all processes."""
-        entries = []
+        entries: list[tuple[float, int, str]] = []
         directory = self._opened()
         if directory is not None:
             with suppress(OSError):
@@ -311,7 +323,7 @@ class DiskRanges:
     def drain(self, seconds: float) -> bool:
         """Wait until all that waits is written, at most some seconds; return whether it is."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._queued, seconds)
+            return self._changed.wait_for(lambda: not self._queue, seconds)
 
     # -- the folder --------------------------------------------------------------------------------
     def _opened(self) -> int | None:
@@ -389,14 +401,17 @@ class DiskRanges:
                     return
                 name, data = self._queue[0]
             try:
-                self._write(name, data)
+                if data is None:
+                    self._delete(name)
+                else:
+                    self._write(name, data)
             except (OSError, ValueError) as error:
                 _LOG.debug("a range is not kept on the disk: %s", error)
                 self._failed_at = time.monotonic()
             with self._changed:
                 if self._queue:
                     self._queue.popleft()
-                    self._queued -= len(data)
+                    self._queued -= 0 if data is None else len(data)
                 self._changed.notify_all()
 
     def _write(self, name: str, data: Bytes) -> None:

@@ -312,8 +312,9 @@ class ObjectStore(Folders):
             self._disk, self._knows_disk = self._find_disk(), True
         disk = None
         keeps_all = keep is Keep.INDEX_FILE
-        # A file with a tag is written again under its name.
-        if self._disk is not None and not isinstance(mark, str) and is_never_reused(full):
+        # A file with a tag is written again under its name. The root counts for nothing: it can
+        # have a random name, and be that of another table later.
+        if self._disk is not None and not isinstance(mark, str) and is_never_reused(path):
             settings, identity = self._disk
             keeps_all |= settings.keeps_data
             disk = DiskFile(DiskRanges.of(settings), identity, full, mark)
@@ -332,7 +333,7 @@ class ObjectStore(Folders):
         expiring: tuple[str, ...] = ()
         source = None
         if self._credentials is not None and self._credentials.is_renewable:
-            expiring = CREDENTIALS[family_of(self.scheme) or ""]
+            expiring = CREDENTIALS.get(family_of(self.scheme) or "", ())
             source = self._credentials.name
         options = {
             name: value

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from lance_spark.storage.disk_ranges import (
     is_never_reused,
     parse_settings,
 )
-from lance_spark.storage.kept_ranges import KEPT, WHOLE
+from lance_spark.storage.kept_ranges import KEPT, WHOLE, Keep
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
 
@@ -152,8 +154,14 @@ def test_files_and_stores_have_entries_of_their_own(folder: Path) -> None:
     assert file_in(cache).read(RANGE._replace(offset=99)) is None
     assert file_in(cache).read(RANGE._replace(length=4999)) is None
     put(cache, "other")
-    file_in(cache).forget()
-    assert file_in(cache).read(RANGE) is None
+    for waiting in (False, True):
+        if waiting:
+            for number in range(20):
+                file_in(cache).write(RANGE._replace(offset=number), DATA)
+        file_in(cache).forget()
+        assert cache.drain(30)
+        assert file_in(cache).read(RANGE) is None
+        assert file_in(cache).read(RANGE._replace(offset=19)) is None
     assert file_in(cache, "other").read(RANGE) is not None
 
 
@@ -255,13 +263,18 @@ def writer(folder: Path, start: int, stop: int) -> subprocess.Popen[str]:
 
 
 def size_of(folder: Path) -> int:
-    total = 0
-    for path in own_folder(folder).glob("??/*"):
-        try:
-            total += -(-path.stat().st_size // 4096) * 4096
-        except FileNotFoundError:
-            continue
-    return total
+    """Return the bytes of all entries at one time: none is made or pushed out under the lock."""
+    sizes: dict[int, int] = {}
+    if not own_folder(folder).exists():
+        return 0
+    with (own_folder(folder) / "usage").open("a") as usage:
+        fcntl.flock(usage, fcntl.LOCK_EX)
+        for path in own_folder(folder).glob("??/*"):
+            # A complete entry gets its name without the lock.
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                sizes[status.st_ino] = -(-status.st_size // 4096) * 4096
+    return sum(sizes.values())
 
 
 def right_entries(folder: Path) -> int:
@@ -464,22 +477,41 @@ def test_a_check_is_of_the_files(
         opened().validate()
     assert disk_ranges.drain(30)
     file.write_bytes(whole)
+    # What is damaged in the store does not stay, whether it is found by a check or by a read.
+    options["disk_cache"] += "2"
+    file.write_bytes(whole[:-4] + b"LAND")
+    with pytest.raises(CorruptError, match="LANC"):
+        opened().to_table()
+    file.write_bytes(whole)
+    for _ in range(2):
+        requests_of(lambda: opened().to_table())
     assert requests_of(lambda: opened().validate()) == [uri + str(file)[len(str(path)) :]]
 
 
-def test_names_that_are_never_used_again(local: Path) -> None:
-    for path in local.rglob("*"):
-        inside = path.relative_to(local).parts[0]
-        if path.is_file() and inside in ("data", "_deletions", "_indices"):
-            assert is_never_reused(f"s3://bucket/t/{path.relative_to(local)}"), path
-        elif path.is_file() and inside == "_versions":
-            assert not is_never_reused(f"s3://bucket/t/{path.relative_to(local)}"), path
-    lance_spark.open_dataset(local).delete("x = 0")
+def test_names_that_are_never_used_again(local: Path, counted: tuple[str, dict[str, str]]) -> None:
     lance_spark.write_dataset(pa.table({"x": [1]}), local.parent / "own")
-    for path in [*local.glob("_deletions/*"), *(local.parent / "own").glob("data/*")]:
-        assert is_never_reused(str(path)[len(str(local.parents[1])) :]), path
+    lance_spark.open_dataset(local.parent / "own").delete("x = 1")
+    lance_spark.write_dataset(pa.table({"x": [1, 2]}), local.parent / "own", "append")
+    lance_spark.open_dataset(local.parent / "own").delete("x = 1")
+    folders = set()
+    for root in (local, local.parent / "own"):
+        for path in (path.relative_to(root) for path in root.rglob("*") if path.is_file()):
+            folder = path.parts[0]
+            folders.add(folder)
+            if folder in ("data", "_deletions", "_indices"):
+                assert is_never_reused(path.as_posix()), path
+            elif folder == "_versions":
+                assert not is_never_reused(path.as_posix()), path
+    assert folders >= {"data", "_deletions", "_indices", "_versions"}
     for name in ("data/part-0.lance", "data/0.lance", "_deletions/3-7-12.arrow", "t.manifest"):
-        assert not is_never_reused(f"s3://bucket/{name}")
+        assert not is_never_reused(name)
+    # The name of the table does not make those of its files unique.
+    root = "counted:///550e8400-e29b-41d4-a716-446655440000/t"
+    store = ObjectStore.from_uri(root, counted[1])
+    random = "data/" + "01" * 16 + ".lance"
+    kept = [store._kept(name, Keep.DATA_FILE, 5)._disk for name in ("data/part-0.lance", random)]
+    assert [disk is None for disk in kept] == [True, False]
+    assert store._kept(random, None, "tag")._disk is None
 
 
 def test_a_whole_file(tmp_path: Path) -> None:

@@ -247,10 +247,21 @@ def test_malformed_sources(text: Any) -> None:
     assert MARK not in shown_text(raised.value)
 
 
-@pytest.mark.parametrize("option", ["credential_source", "Commit_Lock", "manifest_store"])
-def test_a_namespace_does_not_choose_code(servers: Expiring, option: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("credential_source", "names code to run"),
+        ("Commit_Lock", "names code to run"),
+        ("manifest_store", "names code to run"),
+        ("Disk_Cache", "is about the disk of this machine"),
+        ("disk_cache_bytes", "is about the disk of this machine"),
+    ],
+)
+def test_a_namespace_chooses_no_code_and_no_folder(
+    servers: Expiring, option: str, reason: str
+) -> None:
     servers.extra[option] = "os:system"
-    with pytest.raises(StorageError, match=f"{option.lower()} of table t, which names code to run"):
+    with pytest.raises(StorageError, match=f"{option.lower()} of table t, which {reason}"):
         entry(servers)
 
 
