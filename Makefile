@@ -158,6 +158,7 @@ bench: java $(VENV)/.bench
 # Changes of a table of 4 million rows: SQL, the local API, pylance, and Spark over Parquet.
 bench-changes: java $(VENV)/.bench
 	$(BIN)/python benchmarks/sql_changes.py --scale $(or $(SCALE),1)
+	$(BIN)/python benchmarks/merge_growth.py --millions $(or $(MILLIONS),"4,40")
 
 # The 22 queries of TPC-H, beside Parquet. Ten times the rows: make bench-tpch SCALE=10
 bench-tpch: java $(VENV)/.bench

@@ -155,12 +155,11 @@ public class RowChangeRule extends Rule {
         write.put("in_one_task", Boolean.valueOf(joined != assigned.query));
         RowChangeSink sink = new RowChangeSink(change, write);
         WritingScan scan = WritingScan.of(joined, change, sink.mode());
-        LogicalPlan rows =
-            scan == null
-                ? Clustering.of(joined, ((Integer) address.get(0)).intValue(), ordinals)
-                : scan.query;
-        if (scan != null) {
+        LogicalPlan rows = scan == null ? joined : scan.query;
+        if (scan != null && scan.isWriting) {
           sink.takeRowsOf(scan);
+        } else {
+          rows = Clustering.of(rows, ((Integer) address.get(0)).intValue(), ordinals);
         }
         DataSourceV2Relation relation =
             (DataSourceV2Relation) Versions.field(delta, "originalTable");

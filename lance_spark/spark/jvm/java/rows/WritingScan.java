@@ -27,11 +27,15 @@ final class WritingScan {
   /** The query, whose scan is planned. */
   final LogicalPlan query;
 
+  /** Whether the tasks of the scan write; otherwise there are too many. */
+  final boolean isWriting;
+
   /** Rows up to which a task gives its rows to the commit. */
   final int rowsForCommit;
 
-  private WritingScan(LogicalPlan query, int rowsForCommit) {
+  private WritingScan(LogicalPlan query, boolean isWriting, int rowsForCommit) {
     this.query = query;
+    this.isWriting = isWriting;
     this.rowsForCommit = rowsForCommit;
   }
 
@@ -39,7 +43,7 @@ final class WritingScan {
    * Plans the scan of a query.
    *
    * @param mode what the statement writes, as the Python function plan_row_changes says
-   * @return null if other tasks are to write the rows
+   * @return null if the query has no such scan
    */
   static WritingScan of(LogicalPlan query, RowChange change, String mode) {
     if (change.command() == RowLevelOperation.Command.MERGE
@@ -55,16 +59,16 @@ final class WritingScan {
     }
     Object scan = ((DataSourceV2ScanRelation) leaf).scan();
     if (scan instanceof DriverRowsScan) {
-      return new WritingScan(new Repartition(1, false, planned), 0);
+      return new WritingScan(new Repartition(1, false, planned), true, 0);
     }
     if (!(scan instanceof RequestScan)) {
       return null;
     }
     int tasks = ((RequestScan) scan).planInputPartitions().length;
     if (!mode.equals("rows") || tasks == 1) {
-      return new WritingScan(planned, 0);
+      return new WritingScan(planned, true, 0);
     }
-    return tasks <= MAX_TASKS ? new WritingScan(planned, MAX_ROWS_OF_COMMIT / tasks) : null;
+    return new WritingScan(planned, tasks <= MAX_TASKS, MAX_ROWS_OF_COMMIT / tasks);
   }
 
   /** Returns the relation of a query that chooses and computes columns of its rows, or null. */
