@@ -52,7 +52,9 @@ final class WritingScan {
     }
     // A file of changed columns has all rows of a fragment.
     change.scansWholeFragments = !mode.equals("rows");
-    LogicalPlan planned = V2ScanRelationPushDown$.MODULE$.apply(query);
+    // A second run of the rules would put these filters on the scan.
+    LogicalPlan planned =
+        SelectiveFilter.inSubqueries(V2ScanRelationPushDown$.MODULE$.apply(query));
     LogicalPlan leaf = leaf(planned);
     if (!(leaf instanceof DataSourceV2ScanRelation)) {
       return null;
