@@ -18,7 +18,7 @@ group has its keywords, too.
 
 from __future__ import annotations
 
-import ast
+import builtins
 import inspect
 import re
 import sys
@@ -27,11 +27,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from numbers import Integral
-from typing import Any, ForwardRef, TypeVar, cast
+from typing import Any, ForwardRef, TypeVar, cast, get_args, get_type_hints
 
 from lance_spark.errors import InvalidOptionError
 
 _Group = TypeVar("_Group")
+#: The type in an annotation, before the declaration.
+_ANNOTATED = re.compile(r"Annotated\[(.+?), Keyword\(.*\)\]")
 _UNPACKED = re.compile(r"Unpack\[([\w.]+)\]")
 #: The title of a section of a docstring.
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
@@ -101,18 +103,21 @@ def declared_by(group: type) -> Mapping[str, Declared]:
 
 
 def _declared(name: str, hint: ForwardRef) -> Declared:
-    """Return a keyword from its annotation ``Annotated[type, Keyword(...)]``.
+    """Return a keyword from its annotation ``Annotated[type, Keyword(...)]``."""
+    holder = type(name, (), {"__annotations__": {name: hint}})
+    names = _Names(vars(sys.modules[str(hint.__forward_module__)]))
+    keyword = get_args(get_type_hints(holder, localns=names, include_extras=True)[name])[-1]
+    dtype = _ANNOTATED.fullmatch(" ".join(hint.__forward_arg__.split()))
+    assert isinstance(keyword, Keyword)
+    assert dtype is not None
+    return Declared(name, dtype[1], keyword)
 
-    Only the declaration is evaluated: the type may be known to type checkers alone.
-    """
-    annotation = ast.parse(hint.__forward_arg__, mode="eval").body
-    assert isinstance(annotation, ast.Subscript)
-    assert isinstance(annotation.slice, ast.Tuple)
-    dtype, declaration = annotation.slice.elts
-    module = str(hint.__forward_module__)
-    code = compile(ast.Expression(declaration), module, "eval")
-    keyword = eval(code, vars(sys.modules[module]))  # noqa: S307 - source of this package
-    return Declared(name, ast.unparse(dtype), keyword)
+
+class _Names(dict[str, Any]):
+    """The names of a module; types that only type checkers know are any type."""
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, Any)
 
 
 def group_of(function: Callable[..., Any]) -> type | None:

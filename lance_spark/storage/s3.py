@@ -281,9 +281,10 @@ def delete_many(fs: Any, paths: Sequence[str], retries: Retries) -> set[str]:
             fs.call_s3, "delete_objects", Bucket=bucket, Delete={"Objects": named, "Quiet": False}
         )
     except Exception as error:
-        if is_transient(error):
-            raise
         fs.deletes_singly = is_bulk_refused(error)
+        # An error that is raised while another one is handled has its cause, too.
+        if is_transient(error) and not fs.deletes_singly:
+            raise
         return set()
     gone = {entry.get("Key") for entry in answer.get("Deleted", ())}
     return {path for key, path in keys.items() if key in gone}

@@ -63,6 +63,7 @@ def place(seed: int, store_kind: str, schedule: Schedule, rate: int | None) -> I
             yield LocalTable(calls, faults)
         return
     Place.objects, Place.faults, Place.schedule = Objects(), faults, schedule
+    Place.deletes_singly = schedule.seed % 4 > 0
     with registered():
         table = _Bucket(store_kind, faults)
         # A process probes a store once, under a lock that does not belong to the schedule.

@@ -94,6 +94,7 @@ class Schedule:
     """
 
     def __init__(self, seed: int, most_steps: int = 20_000) -> None:
+        self.seed = seed
         self._random = random.Random(f"schedule {seed}")
         # Some seeds let one actor run for long, other seeds switch at each call.
         self._stays = self._random.choice([0.0, 0.3, 0.6, 0.9, 0.97])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import fsspec
@@ -28,6 +28,8 @@ class Place:
     objects: Objects
     faults: Faults
     schedule: Schedule
+    #: Whether the store deletes one object by a request.
+    deletes_singly: bool
 
 
 class FaultyFileSystem(AbstractFileSystem):
@@ -105,6 +107,15 @@ class FaultyS3(FaultyFileSystem):
     #: Event loop of coroutines, which are threads of the schedule.
     loop = None
     s3_additional_kwargs = None
+
+    @property
+    def deletes_singly(self) -> bool:
+        """As of a server that does not serve deletions of many objects."""
+        return Place.deletes_singly
+
+    @deletes_singly.setter
+    def deletes_singly(self, _: bool) -> None:
+        pass
 
     async def set_session(self) -> None:
         raise AssertionError("schedules have no server to connect to")
@@ -224,6 +235,21 @@ class FaultyS3(FaultyFileSystem):
             return {"Uploads": [{"Key": key, "UploadId": upload} for key, upload in uploads]}
 
         return Place.faults.call("uploads", f"{Bucket}/{Prefix}", listed)
+
+    def _delete_objects(
+        self, Bucket: str, Delete: dict[str, Any], **_: Any
+    ) -> dict[str, list[dict[str, str]]]:
+        keys = [entry["Key"] for entry in Delete["Objects"]]
+
+        def deleted() -> dict[str, list[dict[str, str]]]:
+            gone = []
+            for key in keys:
+                with suppress(FileNotFoundError):
+                    Place.objects.delete(f"{Bucket}/{key}")
+                gone.append({"Key": key})
+            return {"Deleted": gone}
+
+        return Place.faults.call("delete", " ".join(f"{Bucket}/{key}" for key in keys), deleted)
 
     def _put_object(
         self, Bucket: str, Key: str, Body: Any, IfNoneMatch: str = "", **_: Any

@@ -104,7 +104,7 @@ def test_a_branch_that_somebody_else_has_made_is_not_taken_back(
         else:
             second.branches.replace_metadata("x", {"a": "b"})
 
-    held.at(branches, "check_named", meanwhile)
+    held.at(branches, "check_stays", meanwhile)
     with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
         first.create_branch("x")
     assert held.done

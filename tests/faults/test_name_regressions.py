@@ -25,7 +25,7 @@ TAG, BRANCH = "_refs/tags/", "_refs/branches/"
 @pytest.fixture
 def scripted() -> Iterator[Script]:
     calls = Script()
-    Place.objects, Place.schedule = Objects(), Schedule(0)
+    Place.objects, Place.schedule, Place.deletes_singly = Objects(), Schedule(0), True
     Place.faults = calls  # type: ignore[assignment]
     with registered():
         yield calls

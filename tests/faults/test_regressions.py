@@ -48,7 +48,7 @@ class Script:
 @pytest.fixture
 def script() -> Iterator[Script]:
     calls = Script()
-    Place.objects, Place.schedule = Objects(), Schedule(0)
+    Place.objects, Place.schedule, Place.deletes_singly = Objects(), Schedule(0), True
     Place.faults = calls  # type: ignore[assignment]
     with registered():
         yield calls
