@@ -51,6 +51,7 @@ import numpy as np
 
 from lance_spark._forks import after_fork
 from lance_spark.errors import InvalidOptionError
+from lance_spark.last_used import LastUsed
 from lance_spark.storage.memory import CacheStats
 from lance_spark.storage.options.fsspec_options import DISK_CACHE, DISK_CACHE_BYTES, DISK_CACHE_DATA
 from lance_spark.storage.own_files import HAVE_OWNERS, open_file, open_folder
@@ -74,6 +75,8 @@ _MOST_QUEUED = 32 << 20
 _IDLE_SECONDS, _END_SECONDS = 2.0, 2.0
 #: Seconds without writes after an error.
 _PAUSE_SECONDS = 60.0
+#: Damaged files of which a process writes no entries.
+_MOST_DAMAGED = 1024
 #: The time of the last use of an entry is recorded in steps of so many seconds.
 _USE_SECONDS = 60
 _DIGEST = hashlib.sha256
@@ -242,6 +245,7 @@ class DiskRanges:
         self._queue: deque[tuple[str, Bytes | None]] = deque()
         self._queued = 0
         self._has_thread = False
+        self._damaged: LastUsed[str, bool] = LastUsed(_MOST_DAMAGED)
         self._hits = self._misses = 0
 
     # -- what readers call -------------------------------------------------------------------------
@@ -276,7 +280,10 @@ class DiskRanges:
         if data.base is not None and not is_whole:
             # A view would hold the whole answer of a store.
             data = np.frombuffer(data.tobytes(), np.uint8)
+        digest = name.replace("/", "").partition("-")[0]
         with self._changed:
+            if self._damaged.get(digest):
+                return
             if self._queued + size > _MOST_QUEUED or time.monotonic() < self._failed_at + (
                 _PAUSE_SECONDS
             ):
@@ -284,12 +291,16 @@ class DiskRanges:
             self._append(name, data)
 
     def forget(self, digest: str) -> None:
-        """Delete the entries of a file, which may be damaged in the store."""
-        self._delete(digest)
+        """Delete the entries of a file, which may be damaged in the store, and keep none of it.
+
+        A request for a part of it may end just now, and then writes an entry.
+        """
         with self._changed:
+            self._damaged.put(digest, True)
             if self._queue:
-                # Entries of the file may wait there.
+                # An entry of the file may wait there, or be written now.
                 self._append(digest, None)
+        self._delete(digest)
 
     def _append(self, name: str, data: Bytes | None) -> None:
         """Let the thread write an entry, or delete those of a file. The caller holds the lock."""

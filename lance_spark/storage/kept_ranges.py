@@ -104,6 +104,9 @@ class KeptRanges:
     def forget(self, file: Hashable) -> None:
         """Drop the ranges of a file, which may have arrived damaged."""
         with self._lock:
+            # What is under way may have arrived, and not be kept yet.
+            for key in [key for key in self._under_way if key[0] == file]:
+                del self._under_way[key]
             dropped = self._files.pop(file, {})
             self._bytes -= sum(len(part) + _OVERHEAD for part in dropped.values())
 
@@ -119,7 +122,8 @@ class KeptRanges:
         file, (offset, length) = key
         is_complete = not request.cancelled() and request.exception() is None
         if is_complete and (length < 0 or len(request.result()) == length):
-            self.put(file, ByteRange(offset, length), np.frombuffer(request.result(), np.uint8))
+            data = np.frombuffer(request.result(), np.uint8)
+            self.put(file, ByteRange(offset, length), data, request)
         with self._lock:
             # After `clear`, another request can have the place.
             if self._under_way.get(key) is request:
@@ -146,8 +150,16 @@ class KeptRanges:
         with self._lock:
             return byte_range in self._files.get(file, ())
 
-    def put(self, file: Hashable, byte_range: ByteRange, data: Bytes) -> None:
-        """Keep the bytes of a range, unless they are too many."""
+    def put(
+        self, file: Hashable, byte_range: ByteRange, data: Bytes, request: Request | None = None
+    ) -> None:
+        """Keep the bytes of a range, unless they are too many.
+
+        Parameters
+        ----------
+        request : Request, optional
+            The request for them, which was expected: they are kept unless the file was forgotten.
+        """
         if len(data) > (MAX_FILE if byte_range == WHOLE else MAX_LENGTH):
             return
         limit = self._limit()
@@ -158,6 +170,8 @@ class KeptRanges:
             # A view would keep the whole answer of a store in memory.
             data = np.frombuffer(data.tobytes(), np.uint8)
         with self._lock:
+            if request is not None and self._under_way.get((file, byte_range)) is not request:
+                return
             ranges = self._files.setdefault(file, {})
             if byte_range in ranges:
                 return
