@@ -14,10 +14,10 @@ from lance_spark.errors import CorruptError, InvalidInputError, MissingFileError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX
+from lance_spark.scan.indexes.files import INDEX_ERRORS
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.plan import UsedIndex, with_positions
 from lance_spark.scan.predicates.conditions import Condition, top_fields
-from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.table.manifest.repairs import check_columns
 

@@ -22,10 +22,9 @@ from lance_spark.inspect.report import (
     SegmentFacts,
     VersionFacts,
 )
-from lance_spark.mutations.indexes.existing import IndexDescription, IndexSegment
+from lance_spark.mutations.indexes.existing import IndexDescription, IndexSegment, described_of
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.pruning.coverage import checked_section
-from lance_spark.scan.vectors.files.segment import open_segment
 from lance_spark.table.indexes import sections
 from lance_spark.table.indexes.sections import FragmentIds
 
@@ -63,17 +62,18 @@ def _partitions(dataset: Dataset, problems: list[str]) -> dict[str, PartitionFac
     """Return the partitions of segments of vector indexes, by the uuid of the segment."""
     facts = {}
     for index in sections.read_section(dataset._table.manifest).indices:
-        if sections.type_of_index(index) != "VECTOR":
+        described = described_of(index)
+        if described is None or described.statistics is None:
             continue
         try:
-            segment = open_segment(IndexFiles(dataset._table.paths, index))
+            numbers = described.statistics(IndexFiles(dataset._table.paths, index))
         except LanceError as error:
             problems.append(f"index {index.name}: {error}")
             continue
-        if segment is not None:
-            rows = tuple(segment.ivf.lengths.tolist())
+        if numbers:
+            rows = tuple(part["size"] for part in numbers["partitions"])
             facts[sections.uuid_of(index)] = PartitionFacts(
-                segment.metric.value, rows, segment.ivf.loss
+                numbers["metric_type"], rows, numbers["loss"]
             )
     return facts
 

@@ -1,22 +1,18 @@
-"""Checks of changes of tables with a MemWAL, before a change is planned.
-
-`lance_spark.table.mem_wal.guard` says which changes are refused, and checks each commit again.
-"""
+"""Checks of changes of tables that can have a MemWAL, before a change is planned."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from lance_spark.mutations.commits import check_rows_writable
-from lance_spark.table.mem_wal.details import details_of
-from lance_spark.table.mem_wal.fresh_rows import shards_with_fresh_rows
-from lance_spark.table.mem_wal.guard import (
-    check_no_fresh_rows,
-    dropped_refusal,
-    schema_refusal,
-    used_fields,
+from lance_spark.subjects import (
+    MEM_WAL_DROP_CHECK,
+    MEM_WAL_ROWS_CHECK,
+    MEM_WAL_SCHEMA_CHECK,
+    load,
 )
-from lance_spark.table.open import OpenTable, read_latest
+from lance_spark.table.indexes.sections import has_mem_wal, section_of
+from lance_spark.table.open import OpenTable
 
 
 def check_rows_changeable(table: OpenTable, *, data_files: bool) -> None:
@@ -34,13 +30,8 @@ def check_rows_changeable(table: OpenTable, *, data_files: bool) -> None:
     CorruptTableError, CorruptFileError, StorageError
     """
     check_rows_writable(table, data_files=data_files)
-    details = details_of(table.manifest)
-    if details is None or not any(shards_with_fresh_rows(table.store, details.compacted)):
-        return
-    # A compaction since the table was opened would make these rows old.
-    newest = details_of(read_latest(table.store))
-    if newest is not None:
-        check_no_fresh_rows(table.store, newest, "rows cannot be changed")
+    if has_mem_wal(section_of(table.manifest)):
+        load(MEM_WAL_ROWS_CHECK)(table)
 
 
 def check_no_mem_wal(table: OpenTable, change: str) -> None:
@@ -57,8 +48,8 @@ def check_no_mem_wal(table: OpenTable, change: str) -> None:
     CorruptTableError
         The indexes cannot be read.
     """
-    if details_of(table.manifest) is not None:
-        raise schema_refusal(table.store, change)
+    if has_mem_wal(section_of(table.manifest)):
+        load(MEM_WAL_SCHEMA_CHECK)(table, change)
 
 
 def check_droppable(table: OpenTable, fields: Collection[int]) -> None:
@@ -75,10 +66,5 @@ def check_droppable(table: OpenTable, fields: Collection[int]) -> None:
     CorruptTableError
         The indexes cannot be read.
     """
-    details = details_of(table.manifest)
-    if details is None:
-        return
-    used = used_fields([field.to_proto() for field in table.schema.walk()], details)
-    dropped = [field for field in table.schema.walk() if field.id in used.intersection(fields)]
-    if dropped:
-        raise dropped_refusal(table.store, dropped[0].name)
+    if has_mem_wal(section_of(table.manifest)):
+        load(MEM_WAL_DROP_CHECK)(table, fields)

@@ -13,9 +13,10 @@ from lance_spark.mutations.commits import (
     commit_operation,
 )
 from lance_spark.storage.uri import parse_uri
+from lance_spark.subjects import MEM_WAL_SHARDS_CHECK, load
 from lance_spark.table.bases import BaseLike, base_path
 from lance_spark.table.commit.options import CommitOptions
-from lance_spark.table.mem_wal.guard import check_no_shards
+from lance_spark.table.indexes.sections import has_mem_wal, read_section
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.operations.metadata.restore import Restore
 from lance_spark.table.operations.metadata.update_bases import UpdateBases
@@ -127,7 +128,9 @@ def restore(table: OpenTable, options: CommitOptions) -> OpenTable:
     newest = at_version(table, read_latest(table.store))
     check_writable(newest)
     for manifest in (newest.manifest, table.manifest):
-        check_no_shards(table.store, manifest, f"version {table.version} cannot be restored")
+        if has_mem_wal(read_section(manifest)):
+            change = f"version {table.version} cannot be restored"
+            load(MEM_WAL_SHARDS_CHECK)(table.store, manifest, change)
     operation = Restore(table.version, table.manifest.identity)
     manifest = commit_operation(newest, operation, options)
     return at_version(table, manifest)

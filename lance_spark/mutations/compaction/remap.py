@@ -1,12 +1,8 @@
 """Indexes rewritten with the row addresses after a compaction: a task for each segment.
 
-| index | rewritten by |
-| --- | --- |
-| `BTREE`, JSON with this target | `remap_btree` |
-| `NGRAM` | `remap_ngram` |
-| `INVERTED` in a format that this release writes | `remap_text` |
-| vectors with graphs | `remap_graphs` |
-| other indexes | nothing: the fragment reuse index has the moves of their rows |
+The part `remapping` of a type of index (`lance_spark.indexes.registry`) rewrites its segments:
+`BTREE`, `NGRAM`, JSON with one of these targets, `INVERTED` in a format that this release writes,
+and vectors with graphs. For other indexes the fragment reuse index has the moves of their rows.
 
 If a table has a fragment reuse index, the indexes of these types lose rows when pylance 14 compacts
 it without `defer_index_remap`. So tables without indexes of other types get none.
@@ -22,14 +18,14 @@ import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
 
 from pyroaring import BitMap
 
 from lance_spark import progress
+from lance_spark.mutations.compaction.address_map import AddressMap, BuiltPart, remapping_of
 from lance_spark.mutations.runner import FragmentTask, LocalRunner, Runner
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.files import delete_segment_files
+from lance_spark.scan.indexes.files import INDEX_ERRORS, delete_segment_files
 from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
@@ -37,10 +33,6 @@ from lance_spark.table.indexes.fragment_reuse import RemappedRows
 from lance_spark.table.indexes.updates import RewrittenIndex, has_old_values, newest_overlays
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.paths import INDICES, TablePaths
-
-if TYPE_CHECKING:
-    from lance_spark.mutations.compaction.remap_btree import AddressMap
-    from lance_spark.mutations.vectors.writing import GraphPart
 
 _LOG = logging.getLogger(__name__)
 
@@ -84,21 +76,24 @@ class GraphTask(_SegmentTask):
 
     numbers: tuple[int, ...]
 
-    def run(self) -> GraphPart:
+    def run(self) -> BuiltPart:
         """Write a file with the graphs.
 
         Raises
         ------
         CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
         """
-        from lance_spark.mutations.compaction.remap_btree import AddressMap
-        from lance_spark.mutations.compaction.remap_graphs import write_part
-
+        remapping = remapping_of(self.index)
+        assert remapping is not None
+        assert remapping.build_part is not None, "the type has groups"
         paths = self.open_paths()
         address_map = AddressMap(paths, self.moves, self.left_out)
-        return write_part(paths, self.index, address_map, self.version, self.numbers)
+        part: BuiltPart = remapping.build_part(
+            paths, self.index, address_map, self.version, self.numbers
+        )
+        return part
 
-    def undo(self, part: GraphPart) -> None:
+    def undo(self, part: BuiltPart) -> None:
         """Delete the file."""
         delete_segment_files(self.open_paths(), part.segment)
 
@@ -109,11 +104,11 @@ class RemapTask(_SegmentTask):
 
     Attributes
     ----------
-    parts : tuple of GraphPart
+    parts : tuple of BuiltPart
         Its graphs, if they are built already.
     """
 
-    parts: tuple[GraphPart, ...] = ()
+    parts: tuple[BuiltPart, ...] = ()
 
     def run(self) -> RewrittenIndex | None:
         """Write the files; return None if the segment cannot be rewritten, or is damaged.
@@ -127,37 +122,18 @@ class RemapTask(_SegmentTask):
         return result
 
     def _run(self) -> RewrittenIndex | None:
-        # Imported late: tables without such an index do not need these modules.
-        from lance_spark.mutations.compaction.remap_btree import AddressMap
-        from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
-
+        remapping = remapping_of(self.index)
+        assert remapping is not None, "only such segments are rewritten"
         paths = self.open_paths()
         address_map = AddressMap(paths, self.moves, self.left_out)
-        if indexes.type_of_index(self.index) != "VECTOR":
-            try:
-                return self._remapped(paths, address_map)
-            except INDEX_ERRORS as error:
-                # As in scans. The index does not cover the new fragments.
-                _LOG.warning("index %r is not written again: %s", self.index.name, error)
-                return None
-        from lance_spark.mutations.compaction.remap_graphs import remap_graphs
-
-        return remap_graphs(paths, self.index, address_map, self.version, self.parts)
-
-    def _remapped(self, paths: TablePaths, address_map: AddressMap) -> RewrittenIndex | None:
-        """Write the files of a segment that has no vectors; see `run`."""
-        index_type = indexes.type_of_files(self.index)
-        if index_type == "BTREE":
-            from lance_spark.mutations.compaction.remap_btree import remap_btree
-
-            return remap_btree(paths, self.index, address_map)
-        if index_type == "NGRAM":
-            from lance_spark.mutations.compaction.remap_ngram import remap_ngram
-
-            return remap_ngram(paths, self.index, address_map)
-        from lance_spark.mutations.compaction.remap_text import remap_text
-
-        return remap_text(paths, self.index, address_map, self.version)
+        try:
+            return remapping.remap(paths, self.index, address_map, self.version, self.parts)
+        except INDEX_ERRORS as error:
+            if not remapping.ignores_damage:
+                raise
+            # As in scans. The index does not cover the new fragments.
+            _LOG.warning("index %r is not written again: %s", self.index.name, error)
+            return None
 
     def undo(self, result: RewrittenIndex | None) -> None:
         """Delete the files of a segment."""
@@ -171,18 +147,10 @@ def is_rewritten(index: table_pb2.IndexMetadata) -> bool:
     """Return whether a segment gets the new addresses of rows when a compaction is committed."""
     if not indexes.has_known_version(index):
         return False
-    index_type = indexes.type_of_files(index)
-    if index_type == "INVERTED":
-        # Imported late: few tables have such an index.
-        from lance_spark.mutations.compaction.remap_text import can_remap_text
-
-        return can_remap_text(index)
-    if index_type != "VECTOR":
-        return index_type in ("BTREE", "NGRAM")
-    # Imported late, as above.
-    from lance_spark.mutations.compaction.remap_graphs import has_graphs
-
-    return has_graphs(index)
+    remapping = remapping_of(index)
+    if remapping is None:
+        return False
+    return remapping.can_remap is None or remapping.can_remap(index)
 
 
 def remapped(
@@ -227,7 +195,7 @@ def remapped(
     size = sum(file.size_bytes for task in tasks for file in task.index.files)
     if size <= _OWN_BYTES:
         runner = LocalRunner(paths.store.is_local)
-    parts: list[list[GraphPart]] = [[] for _ in tasks]
+    parts: list[list[BuiltPart]] = [[] for _ in tasks]
     try:
         if not isinstance(runner, LocalRunner):
             parts = _built_graphs(paths, tasks, runner)
@@ -260,17 +228,16 @@ def _left_out(
 
 def _built_graphs(
     paths: TablePaths, tasks: Sequence[RemapTask], runner: Runner
-) -> list[list[GraphPart]]:
+) -> list[list[BuiltPart]]:
     """Return the graphs of each task: none if it has no graphs, or builds all of them itself."""
-    parts: list[list[GraphPart]] = [[] for _ in tasks]
+    parts: list[list[BuiltPart]] = [[] for _ in tasks]
     graph_tasks: list[GraphTask] = []
     owners: list[int] = []
     for number, task in enumerate(tasks):
-        if indexes.type_of_index(task.index) != "VECTOR":
+        remapping = remapping_of(task.index)
+        if remapping is None or remapping.groups_of is None:
             continue
-        from lance_spark.mutations.compaction.remap_graphs import groups_of
-
-        groups = groups_of(paths, task.index, _GRAPH_ROWS)
+        groups = remapping.groups_of(paths, task.index, _GRAPH_ROWS)
         if len(groups) > 1:
             owners += [number] * len(groups)
             names = [field.name for field in fields(_SegmentTask)]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lance_spark.mutations.compaction.remap_btree import AddressMap, rewritten
+from lance_spark.mutations.compaction.address_map import AddressMap, Remapping, rewritten
 from lance_spark.mutations.vectors.writing import GraphPart, write_graph_part, write_remapped
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
@@ -101,3 +101,13 @@ def remap_graphs(
         write_remapped(segment, IndexFiles(paths, index), address_map.new_addresses, parts)
         written = segment.finish()
     return rewritten(index, segment, written)
+
+
+REMAPPING = Remapping(
+    remap_graphs,
+    has_graphs,
+    groups_of,
+    write_part,
+    # pylance cannot search a segment that lacks rows of its graphs.
+    ignores_damage=False,
+)

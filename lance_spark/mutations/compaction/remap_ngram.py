@@ -6,14 +6,14 @@ trigrams without rows. The rows of a trigram are in memory at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
 
 from lance_spark.file.open import DataFileReader
-from lance_spark.mutations.compaction.remap_btree import WRITTEN, AddressMap, rewritten
+from lance_spark.mutations.compaction.address_map import WRITTEN, AddressMap, Remapping, rewritten
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes import ngram
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named
@@ -25,7 +25,11 @@ _WINDOW_ROWS = 256
 
 
 def remap_ngram(
-    paths: TablePaths, index: table_pb2.IndexMetadata, address_map: AddressMap
+    paths: TablePaths,
+    index: table_pb2.IndexMetadata,
+    address_map: AddressMap,
+    version: tuple[int, int],
+    parts: Sequence[object],
 ) -> RewrittenIndex | None:
     """Write the file of a segment with new row addresses.
 
@@ -76,3 +80,6 @@ def _remapped(data: DataFileReader, address_map: AddressMap) -> Iterator[pa.Reco
         yield pa.RecordBatch.from_arrays(
             [column.filter(kept) for column in columns], schema=ngram.SCHEMA
         )
+
+
+REMAPPING = Remapping(remap_ngram)

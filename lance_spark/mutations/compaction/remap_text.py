@@ -6,11 +6,12 @@ postings, which are decoded for that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 from google.protobuf.message import DecodeError
 
-from lance_spark.mutations.compaction.remap_btree import AddressMap, rewritten
+from lance_spark.mutations.compaction.address_map import AddressMap, Remapping, rewritten
 from lance_spark.mutations.indexes import text
 from lance_spark.proto import index_old_pb2, table_pb2
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
@@ -46,6 +47,7 @@ def remap_text(
     index: table_pb2.IndexMetadata,
     address_map: AddressMap,
     version: tuple[int, int],
+    parts: Sequence[object],
 ) -> RewrittenIndex | None:
     """Write the files of a segment with new row addresses.
 
@@ -57,6 +59,8 @@ def remap_text(
     address_map : AddressMap
     version : tuple of int
         File version of the table.
+    parts : sequence of object
+        None: no task builds a part.
 
     Returns
     -------
@@ -69,13 +73,16 @@ def remap_text(
     """
     files = IndexFiles(paths, index)
     parameters = text.existing(files)
-    _, parts = open_index(files)
-    if any(part.layout.posting_format != PostingFormat() for part in parts):
+    _, existing = open_index(files)
+    if any(part.layout.posting_format != PostingFormat() for part in existing):
         return None
     stored = (
-        StoredPart(part, *address_map.new_addresses(part.documents.row_ids)) for part in parts
+        StoredPart(part, *address_map.new_addresses(part.documents.row_ids)) for part in existing
     )
     with SegmentWriter(paths, version) as segment:
         text.write(segment, (), parameters, stored)
         written = segment.finish()
     return rewritten(index, segment, written)
+
+
+REMAPPING = Remapping(remap_text, can_remap_text)

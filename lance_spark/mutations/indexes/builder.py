@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from pyroaring import BitMap
 
 from lance_spark.errors import InvalidOptionError
 from lance_spark.file.schema.field import Field
+from lance_spark.indexes import registry
+from lance_spark.mutations.indexes.merging.sources import Merging
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
+from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.open import OpenTable
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -28,6 +32,10 @@ Write = Callable[[SegmentWriter, pa.Array, UInt64Array, Mapping[str, Any]], None
 WriteBatches = Callable[
     [SegmentWriter, Iterable[tuple[pa.Array, UInt64Array]], Mapping[str, Any], Iterable[Any]], None
 ]
+#: Yields the parts of a segment: its files, the fragments that the new segment covers in place of
+#: it, the rows that moved, and, in tables with stable row ids, the ids of the rows of these
+#: fragments.
+StoredParts = Callable[[IndexFiles, BitMap, MovedRows, UInt64Array | None], Iterator[Any]]
 #: Returns parameters with what is learned from the rows of a table: the fields from the top-level
 #: field to the column, fragments, and parameters.
 Train = Callable[
@@ -49,8 +57,6 @@ class Builder:
     ----------
     type_name : str
         As pylance names it, in upper case.
-    type_url : str
-        Of the message in `index_details`.
     write : callable
     supports : callable
         Returns whether the index takes columns of a type.
@@ -63,6 +69,8 @@ class Builder:
         Whether the files have row addresses, also in tables with stable row ids.
     version : int
         Index version.
+    version_of : callable or None
+        Returns the index version for all parameters, if it depends on them.
     defaults : mapping of str to int or float
         Parameters and their default values. An int default stands for an integer from `least` to
         `MAX_NUMBER`, a float default for a number between 0 and 1.
@@ -85,6 +93,14 @@ class Builder:
         Learns from the rows, before the tasks are planned; it adds `MODEL` to the parameters.
     can_merge : callable or None
         Returns whether the files of a segment can become a part of a new one with the parameters.
+    merging : Merging or None
+        How segments are merged, if there is no `write_batches`.
+    stored_parts : callable or None
+        Yields what `write_batches` takes of another segment; None if it takes `Source`.
+    replaces_all : callable or None
+        Returns whether a new segment must replace all segments of an index.
+    target_of : callable or None
+        Returns the builder of the files, for all parameters, if they are those of another type.
     stage : str
         Name of the stage of progress in which `write_batches` takes the rows.
     max_rows : int or None
@@ -92,13 +108,13 @@ class Builder:
     """
 
     type_name: str
-    type_url: str
     write: Write
     supports: Callable[[pa.DataType], bool]
     supports_field: Callable[[Field], bool] = lambda _: True
     plain_only: bool = False
     with_addresses: bool = False
     version: int = 0
+    version_of: Callable[[Mapping[str, Any]], int] | None = None
     defaults: Mapping[str, int | float] = field(default_factory=dict)
     least: int = 1
     parse: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
@@ -110,8 +126,17 @@ class Builder:
     write_batches: WriteBatches | None = None
     train: Train | None = None
     can_merge: Callable[[IndexFiles, Mapping[str, Any]], bool] | None = None
+    merging: Merging | None = None
+    stored_parts: StoredParts | None = None
+    replaces_all: Callable[[Iterable[IndexFiles]], bool] | None = None
+    target_of: Callable[[Mapping[str, Any]], Builder] | None = None
     stage: str = LOAD_DATA
     max_rows: int | None = None
+
+    @property
+    def type_url(self) -> str:
+        """Of the message in `index_details`."""
+        return registry.type_built_as(self.type_name).type_url
 
     def parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return all parameters, with defaults.

@@ -7,30 +7,19 @@ Nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyroaring import BitMap
 
 from lance_spark.errors import (
-    CorruptFileError,
     InvalidInputError,
-    MissingFileError,
     UnsupportedFeatureError,
 )
 from lance_spark.file.schema.field import Field
-from lance_spark.mutations.indexes.builders import BUILDERS, builder_of_segment
-from lance_spark.mutations.indexes.checks import (
-    btree,
-    keyed,
-    ngrams,
-    rtree,
-    texts,
-    vectors,
-    zoned,
-)
-from lance_spark.mutations.indexes.checks.rows import MAX_PROBLEMS, CoveredRows, Findings
+from lance_spark.indexes import registry
+from lance_spark.mutations.indexes.builders import builder_of_segment
+from lance_spark.mutations.indexes.checks.rows import MAX_PROBLEMS, CoveredRows, Findings, check_of
 from lance_spark.mutations.indexes.column import naming_damaged_files, read_column
 from lance_spark.mutations.indexes.create import current_fragments
 from lance_spark.mutations.indexes.existing import index_type_of
@@ -38,32 +27,12 @@ from lance_spark.mutations.indexes.optimize import path_of
 from lance_spark.mutations.runner import FragmentTask
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
-from lance_spark.scan.indexes import json_path
-from lance_spark.scan.indexes.btree import KIND as BTREE
-from lance_spark.scan.indexes.btree import VERSIONS as BTREE_VERSIONS
-from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.files import INDEX_ERRORS, IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
+from lance_spark.scan.indexes.search import documents_of
 from lance_spark.scan.pruning.overlaid_rows import is_overlaid, value_fields
-from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
-from lance_spark.scan.text.columns import INVERTED
-from lance_spark.scan.text.files.layout import VERSIONS
-from lance_spark.scan.text.files.segment import open_index
-from lance_spark.scan.text.tokenizer import Tokenizer
-from lance_spark.scan.vectors.details import VECTOR
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.open import OpenTable
-
-_CHECKS: Mapping[str, Callable[[IndexFiles, CoveredRows, Findings], None]] = {
-    "BTREE": btree.check,
-    "BITMAP": keyed.check_values,
-    "LABEL_LIST": keyed.check_lists,
-    "NGRAM": ngrams.check,
-    "ZONEMAP": zoned.check_zone_map,
-    "BLOOMFILTER": zoned.check_bloom_filter,
-    "RTREE": rtree.check,
-    INVERTED: texts.check,
-    VECTOR: vectors.check,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,26 +128,27 @@ class CheckTask(FragmentTask):
         CorruptFileError, CorruptTableError, StorageError
         """
         segment = self.segment
-        is_json = indexes.type_of_index(segment) == json_path.KIND
-        if is_json:
-            segment = json_path.target_of(segment).segment
+        documents = documents_of(indexes.type_of_index(segment))
+        if documents is not None:
+            segment = documents.target_of(segment).segment
         has_addresses = indexes.holds_addresses(segment, self.stable_row_ids)
         values, words = read_column(self, self.path, ROW_ADDRESS if has_addresses else ROW_ID)
         findings = Findings()
         uuid = indexes.uuid_of(segment)
         refused: InvalidInputError | None = None
-        if is_json:
+        if documents is not None:
             with naming_damaged_files(self, self.path):
                 try:
-                    values = json_path.extracted(values, json_path.target_of(self.segment).path)
+                    values = documents.extracted(values, documents.target_of(self.segment).path)
                 except InvalidInputError as error:
                     refused = error
         try:
             if refused is not None:
                 raise refused
             rows = CoveredRows(values, words, has_addresses, self.moved)
-            check = _CHECKS[indexes.type_of_index(segment)]
-            check(IndexFiles(self.open_paths(), segment, keeps=False), rows, findings)
+            check = check_of(indexes.type_of_index(segment))
+            assert check is not None, "the plan has refused other types"
+            check.compare(IndexFiles(self.open_paths(), segment, keeps=False), rows, findings)
         except INDEX_ERRORS as error:
             findings = Findings(missing=len(words), problems=[f"cannot be read: {error}"])
         return SegmentCheck(
@@ -219,10 +189,6 @@ def plan_check(table: OpenTable, name: str) -> list[CheckTask]:
         )
     for segment in segments:
         _check_type(table, segment)
-        if indexes.type_of_index(segment) == INVERTED:
-            # An unknown tokenizer is an error; damage is a problem that the task finds.
-            with suppress(CorruptFileError, MissingFileError):
-                Tokenizer(open_index(IndexFiles(table.paths, segment))[0])
     path = path_of(table, segments[0])
     if path is None:
         raise InvalidInputError(
@@ -272,27 +238,27 @@ def combined(segment: table_pb2.IndexMetadata, results: Sequence[SegmentCheck]) 
 
 def _check_type(table: OpenTable, segment: table_pb2.IndexMetadata) -> None:
     """Raise an error if a segment has a type or version that cannot be checked."""
-    index_type = indexes.type_of_index(segment)
-    if index_type == json_path.KIND:
-        index_type = json_path.target_of(segment).type_name
-    if index_type not in _CHECKS or len(segment.fields) != 1:
+    documents = documents_of(indexes.type_of_index(segment))
+    files = segment if documents is None else documents.target_of(segment).segment
+    index_type = indexes.type_of_index(files)
+    check = check_of(index_type)
+    if check is None or len(segment.fields) != 1:
+        checked = (part.name for part in registry.types_with("check"))
         raise InvalidInputError(
             f"{table.store.display}: index {segment.name!r} of type {index_type} cannot be "
-            f"checked; the types are {', '.join(_CHECKS)}"
+            f"checked; the types are {', '.join(checked)}"
         )
-    builder = builder_of_segment(segment) if index_type == VECTOR else BUILDERS[index_type]
+    builder = builder_of_segment(files)
     if builder is None:
         raise InvalidInputError(
             f"{table.store.display}: index {segment.name!r} of type {index_type_of(segment)} "
             "cannot be checked"
         )
-    versions = {builder.version}
-    if index_type == BTREE:
-        versions |= set(BTREE_VERSIONS)
-    if index_type == INVERTED:
-        versions |= set(VERSIONS)
+    versions = (builder.version,) if check.versions is None else check.versions
     if segment.index_version not in versions:
         raise UnsupportedFeatureError(
             f"{table.store.display}: index {segment.name!r} has version {segment.index_version}, "
             "which is unknown; newer releases may check it"
         )
+    if check.prepare is not None:
+        check.prepare(IndexFiles(table.paths, segment))

@@ -9,6 +9,7 @@ from typing import Any
 from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError, UnsupportedTypeError
 from lance_spark.file.schema.field import Field
+from lance_spark.indexes import registry
 from lance_spark.mutations.commits import (
     after_failure,
     at_version,
@@ -33,8 +34,6 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.metadata.create_index import CreateIndex
 
-#: Targets of JSON indexes that other clients read in tables with stable row ids.
-_STABLE_JSON_TARGETS = frozenset({"BITMAP", "NGRAM"})
 #: Rows that a segment has at most by default, if fragments are not larger.
 _MAX_SEGMENT_ROWS = 64 * 1024 * 1024
 
@@ -157,7 +156,11 @@ def plan_index(table: OpenTable, request: IndexRequest) -> list[IndexTask]:
     selected, parameters = trained(table, builder, path, selected, parameters)
     target = target_of(builder, parameters)
     is_stable = table.manifest.flags.stable_row_ids
-    if is_stable and target is not builder and target.type_name not in _STABLE_JSON_TARGETS:
+    if (
+        is_stable
+        and target is not builder
+        and not (registry.type_built_as(target.type_name).in_stable_documents)
+    ):
         # pylance refuses BTREE, and loses rows by the others after it compacted the table.
         raise UnsupportedFeatureError(
             f"{table.store.display}: the table has stable row ids, with which other clients do not "

@@ -7,15 +7,17 @@ some fragments.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 from pyroaring import BitMap
 
 from lance_spark.errors import CorruptTableError, InvalidInputError
+from lance_spark.indexes import registry
 from lance_spark.mutations.commits import at_version, commit_operation
 from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
@@ -28,21 +30,6 @@ from lance_spark.table.operations.metadata.create_index import CreateIndex
 
 #: Maximum depth of nested fields, as for schemas.
 _MAX_DEPTH = 64
-_TYPES = {
-    "BTREE": "BTree",
-    "BITMAP": "Bitmap",
-    "LABEL_LIST": "LabelList",
-    "NGRAM": "NGram",
-    "ZONEMAP": "ZoneMap",
-    "BLOOMFILTER": "BloomFilter",
-    "INVERTED": "Inverted",
-    "RTREE": "RTree",
-    "JSON": "Json",
-    "FM": "Fm",
-    "MINHASH_LSH": "MinHashLsh",
-    "FRAGMENT_REUSE": "FragmentReuse",
-    "MEM_WAL": "MemWal",
-}
 #: Name of a missing field: its column was dropped or cast while the index was built.
 UNKNOWN = "<unknown>"
 
@@ -116,6 +103,31 @@ class IndexDescription:
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
+#: Reads what the cache keeps of a segment.
+Prewarm = Callable[[IndexFiles], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a type of index tells of its segments.
+
+    Attributes
+    ----------
+    type_of : callable or None
+        Returns the type as pylance names it, if segments differ.
+    statistics : callable or None
+        Returns numbers about the files of a segment, in the form of pylance: for partitions
+        ``metric_type``, ``partitions`` with the ``size`` of each, and ``loss``.
+    meaning : callable or None
+        Returns what all segments of an index must have in common, besides the type. Other
+        parameters, such as the rows of a zone, change no answer.
+    """
+
+    type_of: Callable[[table_pb2.IndexMetadata], str] | None = None
+    statistics: Callable[[IndexFiles], dict[str, Any]] | None = None
+    meaning: Callable[[IndexFiles], dict[str, Any]] | None = None
+
+
 def index_type_of(index: table_pb2.IndexMetadata) -> str:
     """Return the type of an index as pylance names it.
 
@@ -124,13 +136,19 @@ def index_type_of(index: table_pb2.IndexMetadata) -> str:
     CorruptTableError
         The details of the index cannot be decoded.
     """
-    stored = indexes.type_of_index(index)
-    if stored != "VECTOR":
-        return _TYPES.get(stored, stored)
-    # Imported late: only vector indexes need these messages.
-    from lance_spark.scan.vectors.details import index_type_of as vector_type_of
+    index_type = registry.TYPES.get(indexes.type_of_index(index))
+    if index_type is None:
+        return indexes.type_of_index(index)
+    described = described_of(index)
+    if described is not None and described.type_of is not None:
+        return described.type_of(index)
+    return index_type.title
 
-    return vector_type_of(index)
+
+def described_of(index: table_pb2.IndexMetadata) -> Described | None:
+    """Return what the type of a segment tells of it; None if it tells nothing."""
+    described: Described | None = registry.part_of(indexes.type_of_index(index), "described")
+    return described
 
 
 def list_indices(table: OpenTable) -> list[dict[str, Any]]:

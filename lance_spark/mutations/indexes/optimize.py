@@ -28,7 +28,6 @@ from lance_spark.errors import (
 )
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.commits import at_version, check_writable, retry_on_conflict
-from lance_spark.mutations.indexes import text
 from lance_spark.mutations.indexes.builder import MODEL, Builder
 from lance_spark.mutations.indexes.builders import builder_of_segment, can_extend
 from lance_spark.mutations.indexes.column import value_type
@@ -40,7 +39,6 @@ from lance_spark.mutations.indexes.create import (
     segment_tasks,
     trained,
 )
-from lance_spark.mutations.indexes.merging.by_type import MERGINGS
 from lance_spark.mutations.indexes.merging.outdated import num_outdated
 from lance_spark.mutations.indexes.merging.segments import MergedSegment
 from lance_spark.mutations.indexes.task import IndexTask, RefusedSegment, undo_of
@@ -50,7 +48,6 @@ from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.scan.pruning.overlaid_rows import is_overlaid, value_fields
-from lance_spark.scan.text.columns import INVERTED
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
@@ -249,7 +246,7 @@ def _extension(
             return None
         read = list(chosen)
     else:
-        if builder.type_name == INVERTED and text.replaces_all(
+        if builder.replaces_all is not None and builder.replaces_all(
             IndexFiles(table.paths, segment) for segment in segments
         ):
             num_merged = len(current)
@@ -350,7 +347,7 @@ def can_merge(
         return builder.can_merge(IndexFiles(table.paths, piece.segment), parameters)
     if builder.write_batches is not None:
         return True
-    segment, merging = piece.segment, MERGINGS.get(builder.type_name)
+    segment, merging = piece.segment, builder.merging
     stable = piece.stable_row_ids
     has_addresses = indexes.holds_addresses(segment, stable)
     if (

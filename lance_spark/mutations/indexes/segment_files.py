@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from lance_spark.mutations.indexes.builder import Builder
 from lance_spark.mutations.indexes.column import ColumnPart
-from lance_spark.mutations.indexes.merging.by_type import MERGINGS
 from lance_spark.mutations.indexes.merging.sources import Source
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
@@ -61,7 +60,8 @@ def write_files(
         # The memory of a part is given up before the next is read.
         del part
         runs += [_written(paths, segment.version, builder, part, parameters) for part in parts]
-        MERGINGS[builder.type_name].merge(segment, dtype, [*sources, *runs], parameters)
+        assert builder.merging is not None, "other types write batches"
+        builder.merging.merge(segment, dtype, [*sources, *runs], parameters)
 
 
 def _written(

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.indexes.existing import IndexDescription, describe_indices
+from lance_spark.mutations.indexes.existing import IndexDescription, describe_indices, described_of
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.vectors.details import VECTOR
-from lance_spark.scan.vectors.files.segment import open_segment
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.open import OpenTable
@@ -55,23 +53,11 @@ def _of_segment(
     table: OpenTable, index: IndexDescription, segment: table_pb2.IndexMetadata
 ) -> dict[str, Any]:
     result: dict[str, Any] = {"index_type": index.index_type, "uuid": indexes.uuid_of(segment)}
-    if indexes.type_of_index(segment) != VECTOR or not (
-        segment.files and indexes.has_known_version(segment)
+    described = described_of(segment)
+    if (
+        described is None
+        or described.statistics is None
+        or not (segment.files and indexes.has_known_version(segment))
     ):
         return result
-    opened = open_segment(IndexFiles(table.paths, segment))
-    if opened is None:
-        return result
-    buffers = opened.quantizer.buffers()
-    return {
-        **result,
-        "index_type": opened.index_type,
-        "metric_type": opened.metric.value,
-        "num_partitions": opened.ivf.num_partitions,
-        "partitions": [{"size": size} for size in opened.ivf.lengths.tolist()],
-        "loss": opened.ivf.loss,
-        "sub_index": {
-            "index_type": opened.quantizer.name,
-            **opened.quantizer.metadata(range(1, len(buffers) + 1)),
-        },
-    }
+    return {**result, **described.statistics(IndexFiles(table.paths, segment))}

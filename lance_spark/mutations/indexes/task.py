@@ -18,7 +18,7 @@ from lance_spark import progress
 from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.indexes import segment_files
-from lance_spark.mutations.indexes.builder import Builder
+from lance_spark.mutations.indexes.builder import Builder, StoredParts
 from lance_spark.mutations.indexes.builders import builder_of, target_of
 from lance_spark.mutations.indexes.column import (
     column_batches,
@@ -29,12 +29,10 @@ from lance_spark.mutations.indexes.column import (
 )
 from lance_spark.mutations.indexes.merging.segments import MergedSegment
 from lance_spark.mutations.indexes.segment_files import write_files
-from lance_spark.mutations.indexes.text import FORMAT, stored_parts
 from lance_spark.mutations.runner import FragmentTask
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, delete_segment_files
-from lance_spark.scan.text.files.stored_parts import StoredPart
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
 
@@ -84,7 +82,9 @@ class IndexTask(FragmentTask):
             files = segment.finish()
         message = table_pb2.IndexMetadata(
             fields=[self.path[-1].id],
-            index_version=self.parameters.get(FORMAT, builder.version),
+            index_version=builder.version
+            if builder.version_of is None
+            else builder.version_of(self.parameters),
             created_at=time.time_ns() // 1_000_000,
             files=files,
         )
@@ -109,8 +109,10 @@ class IndexTask(FragmentTask):
         with naming_damaged_files(self, self.path):
             if builder.write_batches is not None:
                 batches = column_batches(self, self.path, row_field, stage=builder.stage)
-                stored: Iterable[Any] = self._stored(paths)
-                if builder.can_merge is not None:
+                stored: Iterable[Any]
+                if builder.stored_parts is not None:
+                    stored = self._stored(paths, builder.stored_parts)
+                else:
                     stored = [merged.source(self, paths) for merged in self.merged]
                 builder.write_batches(segment, batches, self.parameters, stored)
                 return
@@ -119,7 +121,7 @@ class IndexTask(FragmentTask):
             dtype = value_type(self.path[-1])
             write_files(segment, builder, dtype, parts, sources, self.parameters)
 
-    def _stored(self, paths: TablePaths) -> Iterator[StoredPart]:
+    def _stored(self, paths: TablePaths, stored_parts: StoredParts) -> Iterator[Any]:
         """Yield the parts of the segments that are merged."""
         count = len(self.merged)
         for merged in progress.counted(self.merged, "copy_partitions", count, "segments"):

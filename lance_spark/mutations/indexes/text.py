@@ -12,8 +12,11 @@ from pyroaring import BitMap
 
 from lance_spark.errors import InvalidOptionError
 from lance_spark.file.schema.field import Field
+from lance_spark.mutations.indexes.builder import Builder
+from lance_spark.mutations.indexes.existing import Described
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
+from lance_spark.scan.text.files.first_format import FirstFormatPart
 from lance_spark.scan.text.files.layout import layout_of
 from lance_spark.scan.text.files.part_writer import MAX_FORMAT, Form, default_format
 from lance_spark.scan.text.files.postings import PostingFormat
@@ -21,7 +24,7 @@ from lance_spark.scan.text.files.segment import open_index
 from lance_spark.scan.text.files.stored_parts import StoredPart
 from lance_spark.scan.text.files.tokens import FST
 from lance_spark.scan.text.files.writer import DEFAULT_MEMORY, IndexWriter
-from lance_spark.scan.text.parameters import BLOCK_SIZE, JSON, TEXT, TextParameters
+from lance_spark.scan.text.parameters import BLOCK_SIZE, JSON, TEXT, TextParameters, is_text
 from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -31,6 +34,8 @@ _MEBIBYTE = 1 << 20
 FORMAT, _MEMORY, _TOKEN_FORM = "format_version", "memory_bytes", "token_form"
 _BUILD_OPTIONS = ("block_size", "document_granularity", "memory_limit", "num_workers", FORMAT)
 _MAX_COUNT = 1 << 20
+#: Tokens whose postings are read at once.
+_TOKENS = 1 << 16
 
 
 def parse(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,3 +212,49 @@ def _count(options: dict[str, Any], name: str) -> int | None:
             f"INVERTED index: {name} must be an integer from 1 to {_MAX_COUNT}, not {value!r}"
         )
     return value
+
+
+def _write(
+    segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
+) -> None:
+    write(segment, [(values, ids)], parameters)
+
+
+def _version_of(parameters: Mapping[str, Any]) -> int:
+    version: int = parameters[FORMAT]
+    return version
+
+
+def _meaning(files: IndexFiles) -> dict[str, Any]:
+    return asdict(layout_of(files).parameters)
+
+
+def prewarm(files: IndexFiles) -> None:
+    """Read the documents and postings of a segment into the cache."""
+    for part in open_index(files)[1]:
+        _ = part.documents, part.tokens
+        if isinstance(part, FirstFormatPart):
+            continue
+        rows = np.arange(len(part.token_lengths))
+        for start in range(0, len(rows), _TOKENS):
+            part.blocks_of(rows[start : start + _TOKENS])
+
+
+BUILDER = Builder(
+    "INVERTED",
+    _write,
+    is_text,
+    plain_only=True,
+    json_too=True,
+    of_column=of_column,
+    version=2,
+    version_of=_version_of,
+    parse=parse,
+    details=details,
+    existing=existing,
+    write_batches=write,
+    stored_parts=stored_parts,
+    replaces_all=replaces_all,
+    stage="tokenize_docs",
+)
+DESCRIBED = Described(meaning=_meaning)

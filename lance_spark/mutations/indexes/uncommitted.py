@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,7 @@ from lance_spark.mutations.indexes.create import (
     plan_index,
     segment_tasks,
 )
+from lance_spark.mutations.indexes.existing import described_of
 from lance_spark.mutations.indexes.optimize import (
     can_merge,
     covered_by,
@@ -41,16 +42,10 @@ from lance_spark.mutations.indexes.optimize import (
     path_of,
     pieces_of,
 )
-from lance_spark.mutations.vectors.parameters import METRICS
-from lance_spark.proto import index_pb2, table_pb2
-from lance_spark.scan.indexes import json_path
+from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.pruning.coverage import checked_section
-from lance_spark.scan.text.columns import INVERTED
-from lance_spark.scan.text.files.layout import layout_of
-from lance_spark.scan.vectors.details import VECTOR, details_of, index_type_of
-from lance_spark.scan.vectors.files.segment import open_segment
 from lance_spark.storage.parallel import read_all
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.indexes import sections as indexes
@@ -309,21 +304,8 @@ def _meaning(table: OpenTable, segment: table_pb2.IndexMetadata) -> dict[str, An
 
     The other parameters, such as the rows of a zone, change no answer.
     """
-    dtype = indexes.type_of_index(segment)
-    meaning: dict[str, Any] = {"type": dtype}
-    if dtype == VECTOR:
-        # The distances of quantizers have different scales.
-        details, dtype = details_of(segment), index_type_of(segment)
-        metric = details.metric_type
-        if details.WhichOneof("compression") is None:
-            # Early releases of pylance recorded both in the files only.
-            opened = open_segment(IndexFiles(table.paths, segment))
-            if opened is not None:
-                metric, dtype = METRICS[opened.metric], opened.index_type
-        meaning = {"type": dtype, "metric": index_pb2.VectorMetricType.Name(metric)}
-    elif dtype == INVERTED:
-        meaning |= asdict(layout_of(IndexFiles(table.paths, segment)).parameters)
-    elif dtype == json_path.KIND:
-        target = json_path.target_of(segment)
-        meaning |= {"path": target.path, "type of values": target.type_name}
+    meaning: dict[str, Any] = {"type": indexes.type_of_index(segment)}
+    described = described_of(segment)
+    if described is not None and described.meaning is not None:
+        meaning |= described.meaning(IndexFiles(table.paths, segment))
     return meaning

@@ -15,12 +15,7 @@ from lance_spark.mutations.vectors.parameters import parse
 from lance_spark.mutations.vectors.rows import items_of
 from lance_spark.mutations.vectors.training import PARAMETERS, train
 from lance_spark.scan.indexes.files import SegmentWriter
-from lance_spark.scan.vectors.details import TYPE_URL
 from lance_spark.table.rows.u64_segments import UInt64Array
-
-#: Index types, and their versions.
-_VERSIONS = {"IVF_FLAT": 1, "IVF_SQ": 1, "IVF_PQ": 1, "IVF_RQ": 2}
-_VERSIONS |= dict.fromkeys(("IVF_HNSW_FLAT", "IVF_HNSW_SQ", "IVF_HNSW_PQ"), 1)
 
 
 def _write(
@@ -38,10 +33,9 @@ def _supports(dtype: pa.DataType, index_type: str) -> bool:
     return items is not None and (items != np.uint8 or index_type.endswith("FLAT"))
 
 
-VECTOR_BUILDERS = tuple(
-    Builder(
+def _builder(index_type: str, version: int = 1) -> Builder:
+    return Builder(
         index_type,
-        TYPE_URL,
         _write,
         partial(_supports, index_type=index_type),
         version=version,
@@ -53,5 +47,12 @@ VECTOR_BUILDERS = tuple(
         train=train,
         can_merge=writing.can_merge,
     )
-    for index_type, version in _VERSIONS.items()
-)
+
+
+IVF_FLAT = _builder("IVF_FLAT")
+IVF_SQ = _builder("IVF_SQ")
+IVF_PQ = _builder("IVF_PQ")
+IVF_RQ = _builder("IVF_RQ", version=2)
+IVF_HNSW_FLAT = _builder("IVF_HNSW_FLAT")
+IVF_HNSW_SQ = _builder("IVF_HNSW_SQ")
+IVF_HNSW_PQ = _builder("IVF_HNSW_PQ")

@@ -32,6 +32,7 @@ from lance_spark.scan.indexes.files import (
 )
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.scan.indexes.row_sets import Answer, RowSet, TooMany
+from lance_spark.scan.indexes.search import IndexSearch
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 FILE = "bitmap_page_lookup.lance"
@@ -144,3 +145,6 @@ def schema_of(dtype: pa.DataType) -> pa.Schema:
 def set_statistics(writer: FileWriter, num_keys: int) -> None:
     """Write the metadata of the file."""
     writer.set_metadata(_STATISTICS, json.dumps({"num_bitmaps": num_keys}, separators=(",", ":")))
+
+
+SEARCH = IndexSearch(OPS, search, is_exact=True)

@@ -28,20 +28,20 @@ Specification: table/index/scalar/btree.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
+from pyroaring import BitMap
 
 from lance_spark.encoding.rows import RowNumbers, Rows, distinct, split_rows
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.writer import FileWriter
-from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import (
     IndexFiles,
@@ -51,11 +51,7 @@ from lance_spark.scan.indexes.files import (
     read_columns,
 )
 from lance_spark.scan.indexes.order import order_of
-from lance_spark.table.indexes import sections as indexes
 
-KIND = "BTREE"
-#: Supported versions of the index.
-VERSIONS = indexes.READ_VERSIONS["BTREE"]
 DATA_FILE, LOOKUP_FILE = "page_data.lance", "page_lookup.lance"
 VALUES, IDS = "values", "ids"
 DATA_COLUMNS = [VALUES, IDS]
@@ -66,6 +62,12 @@ DEFAULT_BATCH_SIZE = 4096
 _MAX_BATCH_SIZE = 1 << 24
 _PARTITIONED, _PART_PAGES = "range_partitioned", "page_num_per_range_partition"
 _MAX_PARTS = 1 << 12
+#: Most addresses of a segment that are read. Of a larger segment, runs of `_RUN` rows are: a
+#: fragment that is in none of them has so few rows that a scan of them is cheap.
+_MAX_ADDRESSES = 16 << 20
+_RUN = 4096
+#: The part of the file of addresses under which the cache has the fragments.
+_FRAGMENTS = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +101,6 @@ class Pages:
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         return int(self.low.nbytes + self.high.nbytes + self.nulls.nbytes + self.bounds.nbytes)
-
-
-def is_btree(index: table_pb2.IndexMetadata) -> bool:
-    """Return whether a segment is a BTREE of a supported version that has all rows."""
-    return indexes.is_single_column_index(index, KIND, VERSIONS) and not indexes.may_lack_rows(
-        index
-    )
 
 
 def cached_pages(files: IndexFiles) -> Pages | None:
@@ -394,3 +389,39 @@ class BTreeWriter:
         ]
         self._lookup.write(pa.RecordBatch.from_arrays(columns, schema=self._lookup_schema))
         self._num_pages += len(starts)
+
+
+def held_fragments(files: IndexFiles) -> BitMap | None:
+    """Return the fragments of the addresses of a segment; None if it cannot be read.
+
+    Raises
+    ------
+    CorruptTableError, CorruptFileError, StorageError
+    """
+    pages = cached_pages(files)
+    if pages is None:
+        return None
+
+    def read(files: IndexFiles) -> BitMap:
+        held = BitMap()
+        with open_data(files, pages.files) as data:
+            if not is_known_data(data):
+                return held
+            field = ids_field(data)
+            for run in _runs(data.num_rows):
+                (ids,) = data.read([field], run)
+                numbers = ids.to_numpy(zero_copy_only=False) >> np.uint64(32)
+                held |= BitMap(np.unique(numbers).astype(np.uint32))
+        return held
+
+    return files.cached(DATA_FILE, read, lambda held: 64 + 8 * len(held), _FRAGMENTS)
+
+
+def _runs(num_rows: int) -> Iterable[range]:
+    """Return the rows of a file that are read, in order: all if they are not too many."""
+    if num_rows <= _MAX_ADDRESSES:
+        step = length = 1 << 20
+    else:
+        length = _RUN
+        step = num_rows * _RUN // _MAX_ADDRESSES
+    return (range(start, min(start + length, num_rows)) for start in range(0, num_rows, step))

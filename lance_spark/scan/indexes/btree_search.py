@@ -31,6 +31,7 @@ from lance_spark.scan.indexes.btree import (
 from lance_spark.scan.indexes.comparing import filled, holds, matching, typed
 from lance_spark.scan.indexes.files import IndexFiles, named
 from lance_spark.scan.indexes.row_sets import Answer, TooMany, limited
+from lance_spark.scan.indexes.search import IndexSearch
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 OPS = frozenset(
@@ -239,3 +240,15 @@ def _checked(ids: pa.Array, name: str) -> UInt64Array:
         raise CorruptFileError(f"{name}: {IDS} must not be null; rebuild the index")
     words: UInt64Array = ids.to_numpy()
     return words
+
+
+def prewarm(files: IndexFiles) -> None:
+    """Read all pages of a segment into the cache."""
+    pages = cached_pages(files)
+    if pages is None:
+        return
+    for number in range(len(pages.low)):
+        page_of(files, pages, number)
+
+
+SEARCH = IndexSearch(OPS, search, is_exact=True)

@@ -21,7 +21,13 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
+from lance_spark.errors import (
+    CorruptError,
+    CorruptFileError,
+    MissingFileError,
+    StorageError,
+    UnsupportedError,
+)
 from lance_spark.file.footer import expect_tail
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.reader import FileReader
@@ -40,6 +46,8 @@ from lance_spark.table.paths import INDICES, TablePaths
 
 _LOG = logging.getLogger(__name__)
 
+#: Errors of an index without which a scan gives the same rows.
+INDEX_ERRORS = (CorruptError, MissingFileError, UnsupportedError)
 #: File versions of tables that index files can have, too; others have `_DEFAULT_VERSION`.
 _VERSIONS = ((2, 0), (2, 1), (2, 2))
 _DEFAULT_VERSION = (2, 2)

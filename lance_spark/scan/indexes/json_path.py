@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +28,9 @@ from google.protobuf.message import DecodeError
 from lance_spark.encoding.jsonb import FALSE, STRING, TRUE, to_text, value_text
 from lance_spark.encoding.jsonb_search import NOTHING, Located, pieces, strings
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
+from lance_spark.indexes.registry import CREATED_IN_DOCUMENTS
 from lance_spark.proto import index_pb2, table_pb2
+from lance_spark.scan.indexes.search import DocumentIndex, DocumentTarget
 from lance_spark.scan.predicates.json_paths import (
     MISSING,
     Step,
@@ -38,38 +39,12 @@ from lance_spark.scan.predicates.json_paths import (
     parse_path,
     same_steps,
 )
-from lance_spark.table.indexes import sections as indexes
 
-KIND = "JSON"
-VERSIONS = indexes.READ_VERSIONS["JSON"]
-TYPE_URL = "/lance.index.pb.JsonIndexDetails"
-#: Targets that scans use.
-SEARCHED_TARGETS = ("BTREE", "BITMAP", "NGRAM", "ZONEMAP", "BLOOMFILTER")
 _INT64 = range(-(1 << 63), 1 << 63)
 _SHOWN = 60
 
 
-@dataclass(frozen=True, slots=True)
-class JsonTarget:
-    """What a segment of a JSON index has.
-
-    Attributes
-    ----------
-    path : str
-    segment : table_pb2.IndexMetadata
-        The segment as one of the target's type.
-    """
-
-    path: str
-    segment: table_pb2.IndexMetadata
-
-    @property
-    def type_name(self) -> str:
-        """The type of the target, such as ``BTREE``."""
-        return indexes.type_of_index(self.segment)
-
-
-def target_of(segment: table_pb2.IndexMetadata) -> JsonTarget:
+def target_of(segment: table_pb2.IndexMetadata) -> DocumentTarget:
     """Return the target of a segment of a JSON index.
 
     Raises
@@ -87,7 +62,7 @@ def target_of(segment: table_pb2.IndexMetadata) -> JsonTarget:
     copy = table_pb2.IndexMetadata()
     copy.CopyFrom(segment)
     copy.index_details.CopyFrom(details.target_details)
-    return JsonTarget(details.path, copy)
+    return DocumentTarget(details.path, copy)
 
 
 def searched_target(
@@ -105,7 +80,7 @@ def searched_target(
     except ValueError:
         # A path that only other clients support.
         return None
-    is_searched = target.type_name in SEARCHED_TARGETS and same_steps(keys, path)
+    is_searched = target.type_name in CREATED_IN_DOCUMENTS and same_steps(keys, path)
     return target.segment if is_searched else None
 
 
@@ -259,3 +234,6 @@ def _refused(path: str, value: Any, reason: str) -> InvalidInputError:
     return InvalidInputError(
         f"JSON index of path {path!r}: a document has {shown} there, but {reason}"
     )
+
+
+DOCUMENTS = DocumentIndex(target_of, searched_target, extracted)

@@ -21,6 +21,7 @@ from lance_spark.scan.indexes import bitmap
 from lance_spark.scan.indexes.comparing import typed, with_both_zeros
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.indexes.row_sets import Answer, RowSet, TooMany
+from lance_spark.scan.indexes.search import IndexSearch
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 OPS = frozenset({"has_any", "has_all"})
@@ -83,3 +84,6 @@ def write(segment: SegmentWriter, lists: pa.Array, ids: UInt64Array) -> None:
 def set_nulls(writer: FileWriter, rows: RowSet) -> None:
     """Write which rows have a null list."""
     writer.set_metadata(NULLS, str(writer.add_global_buffer(rows.encode())))
+
+
+SEARCH = IndexSearch(OPS, search)

@@ -33,6 +33,7 @@ from lance_spark.scan.indexes.files import (
     read_columns,
 )
 from lance_spark.scan.indexes.row_sets import Answer, TooMany
+from lance_spark.scan.indexes.search import IndexSearch
 from lance_spark.scan.indexes.trigrams import TrigramFinder, trigrams_of_text
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -169,3 +170,6 @@ def postings_of(values: pa.Array, ids: UInt64Array) -> dict[int, BitMap64]:
         for key, (start, stop) in zip(trigrams[starts].tolist(), bounds, strict=True):
             postings.setdefault(key, BitMap64()).update(words[start:stop])
     return postings
+
+
+SEARCH = IndexSearch(OPS, search)

@@ -44,6 +44,7 @@ from lance_spark.file.writer import FileWriter
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, number_in
 from lance_spark.scan.indexes.row_sets import Answer, RowSet, TooMany, limited
+from lance_spark.scan.indexes.search import IndexSearch
 from lance_spark.scan.predicates.spatial.boxes import Boxes
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -369,3 +370,6 @@ def _cells(centres: Any, first: float, last: float) -> Any:
     width = last / 2 - first / 2
     scaled = (centres / 2 - first / 2) / width if width > 0 else np.zeros(len(centres))
     return np.floor(scaled * ((1 << _BITS) - 1)).astype(np.uint32)
+
+
+SEARCH = IndexSearch(OPS, search)

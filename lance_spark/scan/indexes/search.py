@@ -1,54 +1,242 @@
-"""The searches of all index types."""
+"""What a type of index has that answers filters.
+
+`lance_spark.indexes.registry` says where the searches of each type are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from lance_spark.scan.indexes import bitmap, btree_search, label_list, ngram, rtree
+from lance_spark.encoding.row_ranges import RowRanges
+from lance_spark.encoding.rows import RowNumbers
+from lance_spark.file.schema.field import Field
+from lance_spark.indexes import registry
+from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.row_sets import Answer
-from lance_spark.table.indexes.sections import READ_VERSIONS
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.paths import TablePaths
 
-#: Searches a segment.
-#:
-#: Takes the files of the segment, the type of the column, operator and value as a
-#: `conditions.RangePruner`, and the most rows of an answer that is worth its cost. Returns the row
-#: ids or addresses of all rows in the segment for which the comparison holds, and maybe others;
-#: `TooMany` if they are more; None if the index does not decide.
-Search = Callable[[IndexFiles, pa.DataType, str, Any, int], Answer]
+
+class SearchSegment(Protocol):
+    """Searches a segment."""
+
+    def __call__(
+        self, files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int, /
+    ) -> Answer:
+        """Return the row ids or addresses of the rows for which a comparison holds.
+
+        Parameters
+        ----------
+        files : IndexFiles
+        dtype : pa.DataType
+            Type of the column.
+        op, value
+            As of a `conditions.RangePruner`.
+        limit : int
+            The most rows of an answer that is worth its cost.
+
+        Returns
+        -------
+        Answer
+            All rows in the segment for which the comparison holds, and maybe others; `TooMany` if
+            they are more than the limit; None if the index does not decide.
+        """
 
 
 @dataclass(frozen=True, slots=True)
-class IndexType:
-    """A type of index that scans use.
+class IndexSearch:
+    """The search of a type of index that finds rows.
 
     Attributes
     ----------
-    versions : collection of int
-        Supported versions.
     ops : collection of str
         Comparisons that it answers.
     search : callable
-        See `Search`.
     is_exact : bool
         Whether an answer has no other rows than those for which the comparison holds.
     """
 
-    versions: Collection[int]
     ops: Collection[str]
-    search: Search
+    search: SearchSegment
     is_exact: bool = False
 
 
-#: By the name of the type, in the order in which a column's indexes are asked.
-SEARCHED: Mapping[str, IndexType] = {
-    "BTREE": IndexType(READ_VERSIONS["BTREE"], btree_search.OPS, btree_search.search, True),
-    "BITMAP": IndexType(READ_VERSIONS["BITMAP"], bitmap.OPS, bitmap.search, True),
-    "LABEL_LIST": IndexType(READ_VERSIONS["LABEL_LIST"], label_list.OPS, label_list.search),
-    "NGRAM": IndexType(READ_VERSIONS["NGRAM"], ngram.OPS, ngram.search),
-    "RTREE": IndexType(READ_VERSIONS["RTREE"], rtree.OPS, rtree.search),
-}
+class ZonesOfColumn(Protocol):
+    """The zones of one column, which together hold all rows of a table."""
+
+    def candidates(self, op: str, value: Any) -> RowRanges | None:
+        """Return the rows for which a comparison can hold; None if unknown."""
+
+
+class ReadZonesOfColumn(Protocol):
+    """Reads the zones of one column."""
+
+    def __call__(
+        self,
+        paths: TablePaths,
+        fragments: Sequence[Fragment],
+        starts: RowNumbers,
+        path: tuple[Field, ...],
+        segments: Sequence[table_pb2.IndexMetadata],
+        /,
+    ) -> ZonesOfColumn | None:
+        """Return the zones of a column; None if no segment has usable zones.
+
+        A segment that is damaged is left out with a warning.
+
+        Parameters
+        ----------
+        paths : TablePaths
+        fragments : sequence of Fragment
+            Of the version.
+        starts : int64 array
+            The result of `table_rows.starts_of` for the fragments.
+        path : tuple of Field
+            The fields from the top-level field to the column.
+        segments : sequence of IndexMetadata
+            The segments of the column.
+
+        Raises
+        ------
+        CorruptTableError, CorruptFileError, StorageError
+            A deletion file is damaged or missing.
+        """
+
+
+class HasValuesOf(Protocol):
+    """Tells whether the values of a segment have a type."""
+
+    def __call__(self, files: IndexFiles, dtype: pa.DataType, /) -> bool:
+        """Return whether the file of a segment says that its values have a type.
+
+        Raises
+        ------
+        CorruptFileError, StorageError
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneSearch:
+    """The search of a type of index that describes zones.
+
+    Attributes
+    ----------
+    ops : collection of str
+        Comparisons that it answers.
+    read : callable
+    has_values_of : callable or None
+        None if the zones of another type than the column's are not usable, so that nobody asks.
+    """
+
+    ops: Collection[str]
+    read: ReadZonesOfColumn
+    has_values_of: HasValuesOf | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentTarget:
+    """What a segment of an index of values in documents has.
+
+    Attributes
+    ----------
+    path : str
+        The path of the values.
+    segment : table_pb2.IndexMetadata
+        The segment as one of the type of its files.
+    """
+
+    path: str
+    segment: table_pb2.IndexMetadata
+
+    @property
+    def type_name(self) -> str:
+        """The type of the files, such as ``BTREE``."""
+        return indexes.type_of_index(self.segment)
+
+
+class TargetOf(Protocol):
+    """Describes a segment of an index of values in documents."""
+
+    def __call__(self, segment: table_pb2.IndexMetadata, /) -> DocumentTarget:
+        """Return the path of the values, and the segment as one of the type of its files.
+
+        Raises
+        ------
+        CorruptFileError
+            The details cannot be parsed.
+        """
+
+
+class SearchedTarget(Protocol):
+    """Chooses a segment of an index of values in documents."""
+
+    def __call__(
+        self, segment: table_pb2.IndexMetadata, keys: Sequence[Any], /
+    ) -> table_pb2.IndexMetadata | None:
+        """Return a segment as one of its target, if it has the values that keys find; else None.
+
+        Raises
+        ------
+        CorruptFileError
+        """
+
+
+class Extract(Protocol):
+    """Finds the values at a path of documents."""
+
+    def __call__(self, documents: pa.Array, path: str, /) -> pa.Array:
+        """Return the values at a path.
+
+        Parameters
+        ----------
+        documents : pa.Array
+            JSONB (large_binary), or JSON texts.
+        path : str
+
+        Raises
+        ------
+        CorruptFileError
+            A document is damaged.
+        InvalidInputError
+            A value is an array or object, or the values have different types.
+        UnsupportedFeatureError
+            The path has something that only other clients support.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentIndex:
+    """A type of index of the values at a path of documents, with files of another type.
+
+    Attributes
+    ----------
+    target_of, searched_target, extracted : callable
+    """
+
+    target_of: TargetOf
+    searched_target: SearchedTarget
+    extracted: Extract
+
+
+def search_of(type_name: str) -> IndexSearch | None:
+    """Return the search of a type; None if it finds no rows."""
+    search: IndexSearch | None = registry.part_of(type_name, "search")
+    return search
+
+
+def zones_of(type_name: str) -> ZoneSearch | None:
+    """Return the search of a type that describes zones; None if it does not."""
+    search: ZoneSearch | None = registry.part_of(type_name, "zones")
+    return search
+
+
+def documents_of(type_name: str) -> DocumentIndex | None:
+    """Return how to find values in documents; None if the type has no such values."""
+    documents: DocumentIndex | None = registry.part_of(type_name, "documents")
+    return documents

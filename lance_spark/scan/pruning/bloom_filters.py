@@ -24,7 +24,8 @@ from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.comparing import typed, with_both_zeros
-from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.files import INDEX_ERRORS, IndexFiles
+from lance_spark.scan.indexes.search import ZoneSearch
 from lance_spark.scan.indexes.zoned.bloom_filter import (
     HAS_NULL,
     FilterFile,
@@ -33,16 +34,12 @@ from lance_spark.scan.indexes.zoned.bloom_filter import (
     supports,
 )
 from lance_spark.scan.pruning.overlaid_rows import value_fields
-from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, PlacedZones, ZonePlacer
+from lance_spark.scan.pruning.zone_places import PlacedZones, ZonePlacer
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
 
 _LOG = logging.getLogger(__name__)
 
-KIND = "BLOOMFILTER"
-#: Supported versions of the index.
-VERSIONS = indexes.READ_VERSIONS["BLOOMFILTER"]
 OPS = frozenset({"==", "in", "is_null"})
 #: A set of more values is not looked up: most zones seem to have one of them.
 _MAX_VALUES = 1000
@@ -106,11 +103,7 @@ def read_filters(
     path: tuple[Field, ...],
     segments: Sequence[table_pb2.IndexMetadata],
 ) -> ZoneFilters | None:
-    """Return the Bloom filters of a column; None if no segment has usable zones.
-
-    A segment that is damaged is left out with a warning. Parameters and errors are those of
-    `zone_maps.read_zones`.
-    """
+    """Return the Bloom filters of a column; see `search.ReadZonesOfColumn`."""
     dtype = path[-1].arrow_field.type
     if not supports(dtype):
         return None
@@ -150,3 +143,6 @@ def _values(op: str, value: Any, dtype: pa.DataType) -> pa.Array | None:
     if sides is None or isinstance(sides, pa.Array):
         return sides
     return with_both_zeros(pa.array([bound.value for bound in sides], dtype))
+
+
+SEARCH = ZoneSearch(OPS, read_filters, has_values_of)

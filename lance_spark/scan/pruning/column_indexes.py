@@ -18,10 +18,10 @@ index that is damaged, or whose version is unknown, is left out with a warning.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,22 +29,23 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.row_ranges import RowRanges, in_all, in_any
-from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.schema.field import Field
+from lance_spark.indexes import registry
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes import json_path
-from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.files import INDEX_ERRORS, IndexFiles
 from lance_spark.scan.indexes.row_sets import TooMany
-from lance_spark.scan.indexes.search import SEARCHED, IndexType
+from lance_spark.scan.indexes.search import (
+    IndexSearch,
+    ZonesOfColumn,
+    documents_of,
+    search_of,
+    zones_of,
+)
 from lance_spark.scan.plan import UsedIndex
 from lance_spark.scan.predicates.conditions import JsonQuestion
-from lance_spark.scan.pruning import bloom_filters, zone_maps
 from lance_spark.scan.pruning.overlaid_rows import value_fields
 from lance_spark.scan.pruning.table_rows import TableRows
-from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
-from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
-from lance_spark.table.paths import TablePaths
 
 _LOG = logging.getLogger(__name__)
 
@@ -109,52 +110,6 @@ class Answers:
         self.left.append((index, covered))
 
 
-class _Zones(Protocol):
-    """Zones of one column."""
-
-    def candidates(self, op: str, value: Any) -> RowRanges | None:
-        """Return the rows for which a comparison can hold; None if unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class _ZonedType:
-    """A type of index that describes zones.
-
-    Attributes
-    ----------
-    name : str
-    versions : collection of int
-        Supported versions.
-    ops : collection of str
-        Comparisons that it answers.
-    read : callable
-        Returns the zones of a column; see `zone_maps.read_zones`.
-    """
-
-    name: str
-    versions: Collection[int]
-    ops: Collection[str]
-    read: Callable[
-        [
-            TablePaths,
-            Sequence[Fragment],
-            RowNumbers,
-            tuple[Field, ...],
-            Sequence[table_pb2.IndexMetadata],
-        ],
-        _Zones | None,
-    ]
-
-
-#: The order in which they are asked.
-_ZONED = (
-    _ZonedType(zone_maps.KIND, zone_maps.VERSIONS, zone_maps.OPS, zone_maps.read_zones),
-    _ZonedType(
-        bloom_filters.KIND, bloom_filters.VERSIONS, bloom_filters.OPS, bloom_filters.read_filters
-    ),
-)
-
-
 class ColumnIndexes:
     """Answers comparisons of one column by its indexes."""
 
@@ -176,11 +131,10 @@ class ColumnIndexes:
         # By the identity of the segments, which this object keeps.
         self._coverage: dict[int, npt.NDArray[np.bool_]] = {}
         self._files: dict[int, IndexFiles] = {}
-        self._zones: dict[str, tuple[Sequence[table_pb2.IndexMetadata], _Zones | None]] = {}
-        self._searched = [
-            (index_type, [index for index in segments if indexes.type_of_index(index) == name])
-            for name, index_type in SEARCHED.items()
-        ]
+        self._zones: dict[str, tuple[list[table_pb2.IndexMetadata], ZonesOfColumn | None]] = {}
+        self._by_type: dict[str, list[table_pb2.IndexMetadata]] = {}
+        for index in segments:
+            self._by_type.setdefault(indexes.type_of_index(index), []).append(index)
 
     def candidates(self, op: str, value: Any, answers: Answers) -> RowRanges | None:
         """Return the rows for which a comparison can hold; None if no index decides.
@@ -189,12 +143,18 @@ class ColumnIndexes:
         """
         if op == "json":
             return self._of_documents(value, answers)
-        for index_type, segments in self._searched:
-            if op in index_type.ops and segments and self._table.moved is not None:
-                rows = self._search(index_type, segments, op, value, answers)
+        for name in self._types_with("search"):
+            search = search_of(name)
+            if search is not None and op in search.ops and self._table.moved is not None:
+                rows = self._search(search, self._by_type[name], op, value, answers)
                 if rows is not None:
                     return rows
-        return in_all([self._by_zones(index_type, op, value, answers) for index_type in _ZONED])
+        zoned = self._types_with("zones")
+        return in_all([self._by_zones(name, op, value, answers) for name in zoned])
+
+    def _types_with(self, part: str) -> Iterator[str]:
+        """Yield the types of the segments that have a part, in the order of the registry."""
+        return (kind.name for kind in registry.types_with(part) if kind.name in self._by_type)
 
     def _of_documents(self, question: JsonQuestion, answers: Answers) -> RowRanges | None:
         """Return the rows whose documents have values for which a comparison can hold."""
@@ -203,10 +163,9 @@ class ColumnIndexes:
         if column is None:
             leaf = self._path[-1]
             values = Field.from_arrow(pa.field(leaf.name, question.dtype), leaf.id)
+            shown = next(self._types_with("documents"), None)
             segments = list(self._targets(question.keys, question.dtype))
-            column = ColumnIndexes(
-                self._table, (*self._path[:-1], values), segments, json_path.KIND
-            )
+            column = ColumnIndexes(self._table, (*self._path[:-1], values), segments, shown)
             self._in_documents[key] = column
         rows = column.candidates(question.op, question.value, answers)
         if question.op == "is_null" and pat.is_string(question.dtype):
@@ -222,12 +181,12 @@ class ColumnIndexes:
         Bloom filters say nothing of values of other types. The files of other types of index have
         the type of their values.
         """
-        for segment in self._segments:
-            if indexes.type_of_index(segment) == json_path.KIND and _is_known(
-                segment, json_path.VERSIONS
-            ):
+        for name in self._types_with("documents"):
+            documents = documents_of(name)
+            assert documents is not None, "the type has this part"
+            for segment in filter(_is_known, self._by_type[name]):
                 try:
-                    target = json_path.searched_target(segment, keys)
+                    target = documents.searched_target(segment, keys)
                     if target is not None and not self._is_of_type(target, dtype):
                         continue
                 except INDEX_ERRORS as error:
@@ -237,45 +196,33 @@ class ColumnIndexes:
                     yield target
 
     def _is_of_type(self, target: table_pb2.IndexMetadata, dtype: pa.DataType) -> bool:
-        if indexes.type_of_index(target) != bloom_filters.KIND:
+        zones = zones_of(indexes.type_of_index(target))
+        if zones is None or zones.has_values_of is None:
             return True
-        return bloom_filters.has_values_of(IndexFiles(self._table.paths, target), dtype)
+        return zones.has_values_of(IndexFiles(self._table.paths, target), dtype)
 
-    def _by_zones(
-        self, index_type: _ZonedType, op: str, value: Any, answers: Answers
-    ) -> RowRanges | None:
+    def _by_zones(self, name: str, op: str, value: Any, answers: Answers) -> RowRanges | None:
         """Return the rows that the zones of one type leave; None if they do not decide."""
-        if op not in index_type.ops:
+        search = zones_of(name)
+        if search is None or op not in search.ops:
             return None
-        segments, zones = self._zones_of(index_type)
+        if name not in self._zones:
+            table, zones = self._table, None
+            segments = list(filter(_is_known, self._by_type[name]))
+            if segments:
+                zones = search.read(
+                    table.paths, table.fragments, table.starts, self._path, segments
+                )
+            self._zones[name] = segments, zones
+        segments, zones = self._zones[name]
         rows = None if zones is None else zones.candidates(op, value)
         if rows is not None:
             answers.note(self._used(segments[0], rows.num_rows))
         return rows
 
-    def _zones_of(
-        self, index_type: _ZonedType
-    ) -> tuple[Sequence[table_pb2.IndexMetadata], _Zones | None]:
-        """Return the segments of one type, and their zones; None if no zones are usable."""
-        if index_type.name not in self._zones:
-            table = self._table
-            segments = [
-                segment
-                for segment in self._segments
-                if indexes.type_of_index(segment) == index_type.name
-                and _is_known(segment, index_type.versions)
-            ]
-            zones = None
-            if segments:
-                zones = index_type.read(
-                    table.paths, table.fragments, table.starts, self._path, segments
-                )
-            self._zones[index_type.name] = segments, zones
-        return self._zones[index_type.name]
-
     def _search(
         self,
-        index_type: IndexType,
+        search: IndexSearch,
         segments: Sequence[table_pb2.IndexMetadata],
         op: str,
         value: Any,
@@ -288,7 +235,7 @@ class ColumnIndexes:
         parts: list[RowRanges] = []
         remaining = MAX_ROWS_OF_DRIVER if answers.searcher is Searcher.DRIVER else MAX_ROWS
         for segment in segments:
-            if not (_is_known(segment, index_type.versions) and _has_all_rows(segment)):
+            if not (_is_known(segment) and _has_all_rows(segment)):
                 continue
             covered = self._covered(segment)
             if parts:
@@ -303,7 +250,7 @@ class ColumnIndexes:
             if files is None:
                 files = self._files[id(segment)] = IndexFiles(table.paths, segment)
             try:
-                words = index_type.search(files, self._dtype, op, value, min(selective, remaining))
+                words = search.search(files, self._dtype, op, value, min(selective, remaining))
             except INDEX_ERRORS as error:
                 _LOG.warning("index %r is ignored: %s", segment.name, error)
                 continue
@@ -321,7 +268,7 @@ class ColumnIndexes:
             if overlaid.num_ranges:
                 parts.append(overlaid)
             answered |= covered
-            if self._is_exact(index_type, segment) and not overlaid.num_ranges:
+            if self._is_exact(search, segment) and not overlaid.num_ranges:
                 decided |= covered
         if not parts:
             return None
@@ -331,12 +278,12 @@ class ColumnIndexes:
             parts.append(RowRanges.of_blocks(table.starts, ~answered))
         return in_any(parts)
 
-    def _is_exact(self, index_type: IndexType, segment: table_pb2.IndexMetadata) -> bool:
+    def _is_exact(self, search: IndexSearch, segment: table_pb2.IndexMetadata) -> bool:
         """Return whether a segment leaves only rows for which a comparison holds."""
         # A row id can stay in a segment when the value of the row has changed, and conditions
         # differ in how they compare floats.
         return (
-            index_type.is_exact
+            search.is_exact
             and not self._table.stable_row_ids
             and not pat.is_nested(self._dtype)
             and not pat.is_floating(self._dtype)
@@ -400,9 +347,9 @@ def are_everywhere(num_rows: int, num_decoded: int, table_rows: int) -> bool:
     )
 
 
-def _is_known(segment: table_pb2.IndexMetadata, versions: Collection[int]) -> bool:
+def _is_known(segment: table_pb2.IndexMetadata) -> bool:
     """Return whether the version of a segment is supported; warn if it is not."""
-    if segment.index_version in versions:
+    if indexes.has_known_version(segment):
         return True
     _LOG.warning(
         "index %r is ignored: its version %d is unknown", segment.name, segment.index_version

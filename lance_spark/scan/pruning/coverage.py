@@ -25,16 +25,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-import numpy as np
 from pyroaring import BitMap
 
 from lance_spark.errors import CorruptError, UnsupportedError, VersionNotFoundError
+from lance_spark.indexes import registry
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes import btree
 from lance_spark.scan.indexes.cache import CACHE
-from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.files import INDEX_ERRORS, IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
-from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
+from lance_spark.scan.pruning.bounds import HeldFragments
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.updates import paths_by_field
@@ -46,12 +45,6 @@ from lance_spark.table.rows.ids import updated_versions_of
 
 _LOG = logging.getLogger(__name__)
 
-#: Most addresses of a segment that are read. Of a larger segment, runs of `_RUN` rows are: a
-#: fragment that is in none of them has so few rows that a scan of them is cheap.
-_MAX_ADDRESSES = 16 << 20
-_RUN = 4096
-#: The part of the file of addresses under which the cache has the fragments.
-_FRAGMENTS = -1
 #: Memory that a parsed manifest takes for each byte of its file.
 _MANIFEST_FACTOR = 4
 
@@ -122,7 +115,10 @@ def _unknown_fragments(
     if not later:
         return later
     try:
-        held = _held_fragments(IndexFiles(paths, segment))
+        read: HeldFragments | None = registry.part_of(
+            indexes.type_of_index(segment), "held_fragments"
+        )
+        held = None if read is None else read(IndexFiles(paths, segment))
         return later if held is None else later - MovedRows.of(paths, section).fragments(held)
     except INDEX_ERRORS as error:
         _LOG.warning("index %r: %s", segment.name, error)
@@ -195,39 +191,3 @@ def _built_on(paths: TablePaths, segment: table_pb2.IndexMetadata) -> Manifest |
     return CACHE.get(
         key, read, lambda found: 64 if found is None else found.size_bytes * _MANIFEST_FACTOR
     )
-
-
-def _held_fragments(files: IndexFiles) -> BitMap | None:
-    """Return the fragments of the addresses of a BTREE; None if it cannot be read.
-
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, StorageError
-    """
-    pages = btree.cached_pages(files)
-    if pages is None:
-        return None
-
-    def read(files: IndexFiles) -> BitMap:
-        held = BitMap()
-        with btree.open_data(files, pages.files) as data:
-            if not btree.is_known_data(data):
-                return held
-            field = btree.ids_field(data)
-            for run in _runs(data.num_rows):
-                (ids,) = data.read([field], run)
-                numbers = ids.to_numpy(zero_copy_only=False) >> np.uint64(32)
-                held |= BitMap(np.unique(numbers).astype(np.uint32))
-        return held
-
-    return files.cached(btree.DATA_FILE, read, lambda held: 64 + 8 * len(held), _FRAGMENTS)
-
-
-def _runs(num_rows: int) -> Iterable[range]:
-    """Return the rows of a file that are read, in order: all if they are not too many."""
-    if num_rows <= _MAX_ADDRESSES:
-        step = length = 1 << 20
-    else:
-        length = _RUN
-        step = num_rows * _RUN // _MAX_ADDRESSES
-    return (range(start, min(start + length, num_rows)) for start in range(0, num_rows, step))

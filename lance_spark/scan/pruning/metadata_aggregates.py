@@ -2,7 +2,7 @@
 
 | source | content |
 | --- | --- |
-| BTREE index (`btree_bounds`) | exact minimum, maximum and null count of its rows |
+| BTREE index  | exact minimum, maximum and null count of its rows |
 | zone map (`zone_maps`) | bounds of each zone, not always tight; null counts |
 | manifest | a fragment has only nulls if none of its files holds the column |
 
@@ -31,21 +31,21 @@ from pyroaring import BitMap
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.schema.field import Field, reduced_to_path
 from lance_spark.file.schema.schema import Schema
+from lance_spark.indexes import registry
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.reader import FragmentReader
-from lance_spark.scan.indexes.btree import is_btree
-from lance_spark.scan.pruning import zone_maps
-from lance_spark.scan.pruning.btree_bounds import (
-    BTreeBounds,
+from lance_spark.scan.pruning.bounds import (
+    Bounds,
+    ReadBounds,
+    ZoneStatistics,
     is_less,
     is_ordered,
     min_max,
-    read_bounds,
 )
 from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.scan.pruning.overlaid_rows import is_overlaid, value_fields
-from lance_spark.scan.pruning.zone_maps import Zones
-from lance_spark.scan.pruning.zone_places import starts_of
+from lance_spark.scan.pruning.table_rows import starts_of
+from lance_spark.scan.pruning.zones import is_zone_index, read_zones
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.repairs import check_columns
@@ -143,7 +143,7 @@ class _ColumnStatistics:
         The fields from the top-level field to the column.
     starts : int64 array
         First row of each fragment, and the number of all rows.
-    trees : list of BTreeBounds
+    trees : list of Bounds
         They have exactly the live rows of some fragments, without overlap.
     zones : Zones or None
         None if no other fragment has a value.
@@ -153,8 +153,8 @@ class _ColumnStatistics:
 
     path: tuple[Field, ...]
     starts: RowNumbers
-    trees: list[BTreeBounds]
-    zones: Zones | None
+    trees: list[Bounds]
+    zones: ZoneStatistics | None
     used: _Flags
 
     @property
@@ -162,7 +162,7 @@ class _ColumnStatistics:
         """The type of the column."""
         return self.path[-1].arrow_field.type
 
-    def fragments_of(self, zones: Zones) -> RowNumbers:
+    def fragments_of(self, zones: ZoneStatistics) -> RowNumbers:
         """Return the index of the fragment of each zone."""
         return np.searchsorted(self.starts, zones.bounds[:-1], side="right") - 1
 
@@ -183,15 +183,14 @@ class _ColumnStatistics:
             for index in checked_section(table.paths, table.manifest).indices
             if list(index.fields) == [path[-1].id]
         ]
-        if not any(is_btree(index) or zone_maps.is_zone_map(index) for index in segments):
+        if not any(_is_tree(index) or is_zone_index(index) for index in segments):
             return None
         trees, unknown = _trees(table, fragments, path, segments)
         starts = starts_of(fragments)
         of_trees = cls(path, starts, trees, None, np.zeros(0, np.bool_))
         if not unknown:
             return of_trees
-        maps = [index for index in segments if zone_maps.is_zone_map(index)]
-        zones = zone_maps.read_zones(table.paths, fragments, starts, path, maps) if maps else None
+        zones = read_zones(table.paths, fragments, starts, path, segments)
         used = np.zeros(0, np.bool_)
         if zones is not None:
             fragment_of = of_trees.fragments_of(zones)
@@ -224,7 +223,7 @@ def _trees(
     fragments: Sequence[Fragment],
     path: tuple[Field, ...],
     segments: Sequence[table_pb2.IndexMetadata],
-) -> tuple[list[BTreeBounds], set[int]]:
+) -> tuple[list[Bounds], set[int]]:
     """Return the bounds of usable BTREE indexes, and the other fragments that have live rows.
 
     Fragments are given by their index in `fragments`.
@@ -235,7 +234,7 @@ def _trees(
     field_ids = value_fields(path)
     candidates = []
     for segment in segments:
-        if is_btree(segment):
+        if _is_tree(segment):
             bitmap = indexes.fragment_bitmap(segment)
             covered = set() if bitmap is None else {index_of[number] for number in bitmap & live}
             candidates.append((covered, segment))
@@ -246,13 +245,23 @@ def _trees(
         built_on = segment.dataset_version
         if any(is_overlaid(fragments[index], field_ids, built_on) for index in covered):
             continue
-        tree = read_bounds(table.paths, segment)
+        tree = _read_bounds(table, segment)
         rows = sum(fragments[index].num_rows for index in covered)
         if tree is None or tree.num_rows != rows or tree.minimum.type != path[-1].arrow_field.type:
             continue
         trees.append(tree)
         unknown -= covered
     return trees, unknown
+
+
+def _is_tree(index: table_pb2.IndexMetadata) -> bool:
+    """Return whether a segment has bounds, and all rows."""
+    return indexes.is_usable_for(index, "bounds") and not indexes.may_lack_rows(index)
+
+
+def _read_bounds(table: OpenTable, index: table_pb2.IndexMetadata) -> Bounds | None:
+    read: ReadBounds = registry.part_of(indexes.type_of_index(index), "bounds")
+    return read(table.paths, index)
 
 
 def is_all_null(fragment: Fragment, path: tuple[Field, ...]) -> bool:
@@ -332,7 +341,7 @@ def _min_max_of(values: Sequence[pa.Scalar], dtype: pa.DataType) -> MinMax:
 
 
 def _best(
-    zones: Zones, used: _Flags, reader: _ZoneReader, best: pa.Scalar, *, least: bool
+    zones: ZoneStatistics, used: _Flags, reader: _ZoneReader, best: pa.Scalar, *, least: bool
 ) -> pa.Scalar | None:
     """Return the least, or greatest, of a value and the values of zones.
 
@@ -354,7 +363,9 @@ def _best(
     return best
 
 
-def _best_first(zones: Zones, used: _Flags, least: bool) -> Iterator[tuple[int, pa.Scalar | None]]:
+def _best_first(
+    zones: ZoneStatistics, used: _Flags, least: bool
+) -> Iterator[tuple[int, pa.Scalar | None]]:
     """Yield zones that may have values with their bound, best bounds first.
 
     Zones without a bound come before zones with one.

@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
+from lance_spark.scan.pruning.bounds import ZoneStatistics
 from lance_spark.scan.pruning.metadata_aggregates import is_all_null
-from lance_spark.scan.pruning.zone_maps import Zones, is_zone_map, read_zones
-from lance_spark.scan.pruning.zone_places import starts_of
+from lance_spark.scan.pruning.table_rows import starts_of
+from lance_spark.scan.pruning.zones import is_zone_index, read_zones
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.open import OpenTable
 
@@ -57,7 +58,7 @@ def single_values(
     maps = [
         index
         for index in section.indices
-        if is_zone_map(index) and list(index.fields) == [field.id]
+        if is_zone_index(index) and list(index.fields) == [field.id]
     ]
     if not maps:
         return None
@@ -80,7 +81,7 @@ def single_values(
     return values.dictionary.take(pa.array(codes, mask=codes == _NULL))
 
 
-def _codes(zones: Zones, values: pa.DictionaryArray) -> npt.NDArray[np.int64]:
+def _codes(zones: ZoneStatistics, values: pa.DictionaryArray) -> npt.NDArray[np.int64]:
     """Return the number of the value of each zone."""
     import pyarrow.compute as pc
 

@@ -13,9 +13,9 @@ from pyroaring import BitMap
 from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.files import INDEX_ERRORS
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.pruning.overlaid_rows import overlaid_rows
-from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, starts_of
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
@@ -24,6 +24,11 @@ from lance_spark.table.rows.index import FindRows, split_addresses
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _LOG = logging.getLogger(__name__)
+
+
+def starts_of(fragments: Sequence[Fragment]) -> RowNumbers:
+    """Return the number of each fragment's first row, and the number of all rows."""
+    return np.cumsum([0, *(fragment.physical_rows for fragment in fragments)])
 
 
 class TableRows:

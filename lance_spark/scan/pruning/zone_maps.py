@@ -42,18 +42,16 @@ from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.comparing import filled
 from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.search import ZoneSearch
 from lance_spark.scan.indexes.zoned.zone_map import BOUND_COLUMNS, COUNT_COLUMNS, FILE
 from lance_spark.scan.indexes.zoned.zones import NULL_BITMAP, PLACE_COLUMNS, with_integers
 from lance_spark.scan.predicates.conditions import by_comparisons
+from lance_spark.scan.pruning.bounds import ZoneStatistics
 from lance_spark.scan.pruning.overlaid_rows import value_fields
 from lance_spark.scan.pruning.zone_places import PlacedZones, ZonePlacer
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
 
-KIND = "ZONEMAP"
-#: Supported versions of the index.
-VERSIONS = indexes.READ_VERSIONS["ZONEMAP"]
 OPS = frozenset({"==", "!=", "<", "<=", ">", ">=", "between", "in", "is_null", "is_not_null"})
 _COLUMNS = (*BOUND_COLUMNS, *COUNT_COLUMNS, *PLACE_COLUMNS)
 
@@ -61,35 +59,8 @@ _Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Zones:
-    """Statistics of one column by zone. The zones together hold all rows of the table.
-
-    Attributes
-    ----------
-    bounds : int64 array
-        First row of each zone, and the number of all rows.
-    has_bounds : bool array
-        Whether the zone has statistics.
-    minimum, maximum : pa.Array
-        Of the column's type. Null if unknown.
-    comparable : bool array
-        Whether there may be values other than null and NaN.
-    null_count, nan_count : int64 array
-        Of the rows that were live when the index was built.
-    only_nulls : bool array
-    counted : bool array
-        Whether `null_count` is exact if it is not 0.
-    """
-
-    bounds: RowNumbers
-    has_bounds: _Flags
-    minimum: pa.Array
-    maximum: pa.Array
-    comparable: _Flags
-    null_count: RowNumbers
-    nan_count: RowNumbers
-    only_nulls: _Flags
-    counted: _Flags
+class Zones(ZoneStatistics):
+    """Statistics of one column by zone, which answer comparisons."""
 
     def candidates(self, op: str, value: Any) -> RowRanges | None:
         """Return the rows for which a comparison can hold; None if unknown."""
@@ -138,27 +109,7 @@ def read_zones(
     path: tuple[Field, ...],
     segments: Sequence[table_pb2.IndexMetadata],
 ) -> Zones | None:
-    """Return the zones of a column; None if no segment has usable zones.
-
-    A segment that is damaged is left out with a warning.
-
-    Parameters
-    ----------
-    paths : TablePaths
-    fragments : sequence of Fragment
-        Of the version.
-    starts : int64 array
-        The result of `zone_places.starts_of` for the fragments.
-    path : tuple of Field
-        The fields from the top-level field to the column.
-    segments : sequence of IndexMetadata
-        The zone maps of the column.
-
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, StorageError
-        A deletion file is damaged or missing.
-    """
+    """Return the zones of a column; see `search.ReadZonesOfColumn`."""
     dtype = path[-1].arrow_field.type
     if pat.is_float16(dtype) or pat.is_nested(dtype):
         return None
@@ -172,11 +123,6 @@ def read_zones(
     placer = ZonePlacer(paths, fragments, starts, value_fields(path))
     placed = placer.place(segments, read)
     return None if placed is None else _zones(placed)
-
-
-def is_zone_map(index: table_pb2.IndexMetadata) -> bool:
-    """Return whether a segment is a zone map of a supported version."""
-    return indexes.is_single_column_index(index, KIND, VERSIONS)
 
 
 def _zones(placed: PlacedZones) -> Zones:
@@ -237,3 +183,6 @@ def _scalar(value: Any, dtype: pa.DataType) -> pa.Scalar | None:
         return pa.scalar(value, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
+
+
+SEARCH = ZoneSearch(OPS, read_zones)

@@ -21,8 +21,8 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.errors import CorruptError, MissingFileError, UnsupportedError
 from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.files import INDEX_ERRORS
 from lance_spark.scan.pruning.overlaid_rows import overlaid_rows
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
@@ -32,9 +32,6 @@ from lance_spark.table.rows.deletions import offsets_of, read_deletions
 _LOG = logging.getLogger(__name__)
 
 _Flags = npt.NDArray[np.bool_]
-
-#: Errors of an index without which a scan gives the same rows.
-INDEX_ERRORS = (CorruptError, MissingFileError, UnsupportedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +53,6 @@ class PlacedZones:
     columns: pa.Table
 
 
-def starts_of(fragments: Sequence[Fragment]) -> RowNumbers:
-    """Return the number of each fragment's first row, and the number of all rows."""
-    return np.cumsum([0, *(fragment.physical_rows for fragment in fragments)])
-
-
 class ZonePlacer:
     """Places the zones of one column.
 
@@ -70,7 +62,7 @@ class ZonePlacer:
     fragments : sequence of Fragment
         Of the version.
     starts : int64 array
-        The result of `starts_of` for the fragments.
+        The result of `table_rows.starts_of` for the fragments.
     field_ids : collection of int
         The result of `value_fields` for the column.
     """

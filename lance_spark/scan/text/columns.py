@@ -19,12 +19,10 @@ from lance_spark.errors import (
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import paged_json
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.files import INDEX_ERRORS, IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
-from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 from lance_spark.scan.search_task import SearchedVersion
 from lance_spark.scan.text.files.index import TextIndexPart
-from lance_spark.scan.text.files.layout import VERSIONS
 from lance_spark.scan.text.files.segment import open_index
 from lance_spark.scan.text.json_documents import tokenizer_of, value_start
 from lance_spark.scan.text.parameters import JSON, TextParameters, is_text
@@ -251,7 +249,7 @@ def _open_segments(
         if named and not bitmap:
             continue
         try:
-            if segment.index_version not in VERSIONS:
+            if not indexes.has_known_version(segment):
                 raise UnsupportedFeatureError(
                     f"index {segment.name!r} of column {name!r} has version "
                     f"{segment.index_version}, which this release does not read; create the index "
@@ -285,7 +283,7 @@ def _segments_of(
         if list(segment.fields) == [field.id] and indexes.type_of_index(segment) == INVERTED
     ]
     # pylance ignores indexes whose version it does not know.
-    known = [segment for segment in existing if segment.index_version in VERSIONS] or existing
+    known = [segment for segment in existing if indexes.has_known_version(segment)] or existing
     return [segment for segment in existing if segment.name == known[0].name]
 
 

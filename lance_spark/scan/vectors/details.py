@@ -18,7 +18,6 @@ from lance_spark.proto import index_pb2, table_pb2
 
 #: The type of all vector indexes in the manifest.
 VECTOR = "VECTOR"
-TYPE_URL = "/lance.index.pb.VectorIndexDetails"
 
 
 def details_of(index: table_pb2.IndexMetadata) -> index_pb2.VectorIndexDetails:

@@ -24,10 +24,10 @@ from pyroaring import BitMap
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
+from lance_spark.scan.indexes.files import INDEX_ERRORS
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.scan.plan import UsedIndex
-from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 from lance_spark.scan.search_task import SearchedVersion
 from lance_spark.scan.vectors.columns import VectorType
 from lance_spark.scan.vectors.details import VECTOR

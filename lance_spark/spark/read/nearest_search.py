@@ -34,11 +34,11 @@ import numpy as np
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.errors import InvalidOptionError
 from lance_spark.scan.fragment.row_meta import DISTANCE
+from lance_spark.scan.indexes.files import INDEX_ERRORS
 from lance_spark.scan.nearest_rows import can_measure
 from lance_spark.scan.predicates.column_predicates import IsNull
 from lance_spark.scan.predicates.tree import And
 from lance_spark.scan.pruning.narrowing import narrowed_slices
-from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 from lance_spark.scan.vectors.query import parse_nearest
 from lance_spark.scan.vectors.task import VectorScanTask
 from lance_spark.scan.vectors.threads import num_processors

@@ -42,10 +42,12 @@ from lance_spark.errors import (
 from lance_spark.progress import unreported
 from lance_spark.storage.errors import LockTakenError, is_refusal
 from lance_spark.storage.store import ObjectStore
+from lance_spark.subjects import MEM_WAL_CATCHUP, MEM_WAL_COMMIT_CHECK, load
 from lance_spark.table.commit.detached import commit_detached
 from lance_spark.table.commit.idempotency import WriteToken, find_committed_version
 from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES, Backoff
 from lance_spark.table.commit.transaction import FOLDER, Transaction, read_transaction
+from lance_spark.table.indexes.sections import may_have_mem_wal
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.codec import (
@@ -56,8 +58,6 @@ from lance_spark.table.manifest.codec import (
 )
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation
-from lance_spark.table.mem_wal.catchup import catch_up_indexes
-from lance_spark.table.mem_wal.guard import check_commit as check_mem_wal
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.operations.metadata.clone import Clone
 from lance_spark.table.paths import TablePaths
@@ -449,9 +449,11 @@ class _Attempts:
             paths=None if newest is None else self._paths(newest),
         )
         operation.apply(builder)
-        if self._planned is not None and operation.name != "restore":
-            catch_up_indexes(builder, self._planned)
-        check_mem_wal(store, builder, operation)
+        sections = (None if newest is None else newest.index_section, builder.index_section)
+        if any(map(may_have_mem_wal, sections)):
+            if self._planned is not None and operation.name != "restore":
+                load(MEM_WAL_CATCHUP)(builder, self._planned)
+            load(MEM_WAL_COMMIT_CHECK)(store, builder, operation)
         writes_file = _writes_file(newest)
         location = scheme.locate(builder.version)
         file_name = self._transaction.file_name if writes_file else ""

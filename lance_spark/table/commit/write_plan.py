@@ -26,6 +26,7 @@ from lance_spark.storage.options.base_paths import check_base_params
 from lance_spark.storage.parallel import call_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
+from lance_spark.subjects import MEM_WAL_SHARDS_CHECK, load
 from lance_spark.table.align import filled_by
 from lance_spark.table.bases import BaseLike, Target, folders, new_bases, same_bases, targets
 from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES
@@ -33,9 +34,9 @@ from lance_spark.table.commit.write_job import STRATEGIES, KeptBase, Mode, Table
 from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.fragment import check_unique
 from lance_spark.table.fragments.limits import WriteLimits
+from lance_spark.table.indexes.sections import has_mem_wal, read_section
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.mem_wal.guard import check_no_shards
 from lance_spark.table.open import branch_of, check_branch_bases, read_latest
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import check_targets
@@ -169,8 +170,9 @@ def begin_write(
             base_paths=base_paths,
             targets=chosen,
         )
-        if base is not None and mode == "overwrite":
-            check_no_shards(store, base, "the table cannot be overwritten")
+        # An overwrite heals a table whose segments of an index have different fields.
+        if base is not None and mode == "overwrite" and has_mem_wal(read_section(base)):
+            load(MEM_WAL_SHARDS_CHECK)(store, base, "the table cannot be overwritten")
         if base is not None:
             job = _planned_on(job, base, version, store, choose_schema)
         if base is None or mode == "overwrite":

@@ -25,13 +25,15 @@ from __future__ import annotations
 import itertools
 import operator
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from contextlib import suppress
 
 from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from lance_spark.errors import CorruptTableError
+from lance_spark.indexes import registry
+from lance_spark.indexes.registry import IndexType
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table.fragments.bitmaps import parse_bitmap
 from lance_spark.table.fragments.fragment import MAX_ID
@@ -45,43 +47,6 @@ MEM_WAL = "__lance_mem_wal"
 _MAX_FRAGMENTS = 2**23
 #: Names of segments that hold records of the table instead of an index of a column.
 SYSTEM_NAMES = frozenset({FRAGMENT_REUSE, MEM_WAL})
-
-#: By the name of the message, in lower case: type URLs are compared without case.
-_TYPES = {
-    "btreeindexdetails": "BTREE",
-    "bitmapindexdetails": "BITMAP",
-    "labellistindexdetails": "LABEL_LIST",
-    "ngramindexdetails": "NGRAM",
-    "zonemapindexdetails": "ZONEMAP",
-    "bloomfilterindexdetails": "BLOOMFILTER",
-    "invertedindexdetails": "INVERTED",
-    "vectorindexdetails": "VECTOR",
-    "jsonindexdetails": "JSON",
-    "rtreeindexdetails": "RTREE",
-    "fmindexdetails": "FM",
-    "minhashlshindexdetails": "MINHASH_LSH",
-    "fragmentreuseindexdetails": "FRAGMENT_REUSE",
-    "memwalindexdetails": "MEM_WAL",
-}
-#: The index versions that this release reads, by the type of index. Segments of other versions stay
-#: as they are: they are not read, and not written again, and cover no new fragment.
-READ_VERSIONS: Mapping[str, tuple[int, ...]] = {
-    "BTREE": (0, 1),
-    "BITMAP": (0,),
-    "LABEL_LIST": (0, 1),
-    "NGRAM": (0,),
-    "ZONEMAP": (0,),
-    "BLOOMFILTER": (0,),
-    "INVERTED": (0, 1, 2, 3),
-    "VECTOR": (0, 1, 2),
-    "JSON": (0,),
-    "RTREE": (0,),
-}
-#: Index types that hold row addresses even in tables with stable row ids, and cannot be remapped.
-_ZONED = frozenset({"ZONEMAP", "BLOOMFILTER"})
-#: From this index version on, a BTREE index of a table with stable row ids also holds row
-#: addresses.
-_BTREE_WITH_ADDRESSES = 1
 
 #: Ids that `repr` shows.
 _SHOWN = 20
@@ -108,6 +73,16 @@ def read_section(manifest: Manifest) -> table_pb2.IndexSection:
     section = parse_section(manifest.index_section, manifest.name)
     check_section(section, manifest.name)
     return section
+
+
+def may_have_mem_wal(data: bytes | None) -> bool:
+    """Return whether the bytes of an index section can have a MemWAL. Does not parse them."""
+    return data is not None and MEM_WAL.encode() in data
+
+
+def has_mem_wal(section: table_pb2.IndexSection) -> bool:
+    """Return whether an index section has a MemWAL."""
+    return any(index.name == MEM_WAL for index in section.indices)
 
 
 def parse_section(data: bytes | None, name: str) -> table_pb2.IndexSection:
@@ -184,21 +159,27 @@ def uuid_of(index: table_pb2.IndexMetadata) -> str:
 
 def type_of_index(index: table_pb2.IndexMetadata) -> str:
     """Return the type of an index, such as ``BTREE``; the name in its type URL, if unknown."""
-    name = index.index_details.type_url.rsplit("/", 1)[-1].rsplit(".", 1)[-1]
-    return _TYPES.get(name.lower(), name or "UNKNOWN")
+    return registry.name_of(index.index_details.type_url)
 
 
 def has_known_version(index: table_pb2.IndexMetadata) -> bool:
     """Return whether this release reads the version of a segment, if it knows the type at all."""
-    versions = READ_VERSIONS.get(type_of_index(index))
-    return versions is None or index.index_version in versions
+    index_type = _type(type_of_index(index))
+    if index_type is None or not index_type.versions:
+        return True
+    return index.index_version in index_type.versions
+
+
+def _type(name: str) -> IndexType | None:
+    return registry.TYPES.get(name)
 
 
 def type_of_files(index: table_pb2.IndexMetadata) -> str:
     """Return the type that the files of an index have: for a JSON index, that of its values."""
-    index_type = type_of_index(index)
-    if index_type != "JSON":
-        return index_type
+    name = type_of_index(index)
+    index_type = _type(name)
+    if index_type is None or index_type.documents is None:
+        return name
     # Imported late: few tables have such an index.
     from lance_spark.proto import index_pb2
 
@@ -209,14 +190,14 @@ def type_of_files(index: table_pb2.IndexMetadata) -> str:
     return type_of_index(target)
 
 
-def is_single_column_index(
-    index: table_pb2.IndexMetadata, index_type: str, versions: Collection[int]
-) -> bool:
-    """Return whether an index has one column, a certain type, and one of some index versions."""
+def is_usable_for(index: table_pb2.IndexMetadata, part: str) -> bool:
+    """Return whether an index of one column has a part of the registry, and a known version."""
+    index_type = _type(type_of_index(index))
     return (
-        type_of_index(index) == index_type
+        index_type is not None
+        and getattr(index_type, part) is not None
         and len(index.fields) == 1
-        and index.index_version in versions
+        and has_known_version(index)
     )
 
 
@@ -246,15 +227,19 @@ def holds_addresses(index: table_pb2.IndexMetadata, stable_row_ids: bool) -> boo
     Without stable row ids, all segments do. With stable row ids, zone maps, Bloom filters and newer
     BTREE indexes do.
     """
-    index_type = type_of_files(index)
-    if is_zoned(index) or not stable_row_ids:
+    index_type = _type(type_of_files(index))
+    if not stable_row_ids:
         return True
-    return index_type == "BTREE" and index.index_version >= _BTREE_WITH_ADDRESSES
+    if index_type is None:
+        return False
+    since = index_type.addresses_since
+    return index_type.is_zoned or (since is not None and index.index_version >= since)
 
 
 def is_zoned(index: table_pb2.IndexMetadata) -> bool:
     """Return whether a segment describes zones as a whole, not single rows."""
-    return type_of_files(index) in _ZONED
+    index_type = _type(type_of_files(index))
+    return index_type is not None and index_type.is_zoned
 
 
 def may_lack_rows(index: table_pb2.IndexMetadata) -> bool:

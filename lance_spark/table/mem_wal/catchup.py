@@ -25,7 +25,12 @@ from typing import TYPE_CHECKING
 from pyroaring import BitMap
 
 from lance_spark.proto import table_pb2
-from lance_spark.table.indexes.sections import MEM_WAL, fragment_bitmap, is_system, section_of
+from lance_spark.table.indexes.sections import (
+    fragment_bitmap,
+    is_system,
+    may_have_mem_wal,
+    section_of,
+)
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.mem_wal.details import decode, details_of, find_index, replace_details
 
@@ -51,7 +56,7 @@ def catch_up_indexes(builder: ManifestBuilder, planned: Manifest) -> None:
     """
     # Most tables have no MemWAL: their index section is not parsed.
     base = builder.base
-    if base is None or MEM_WAL.encode() not in (builder.index_section or b""):
+    if base is None or not may_have_mem_wal(builder.index_section):
         return
     index = find_index(builder.indices)
     planned_details = details_of(planned)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.indexes.sections import MEM_WAL, read_section
+from lance_spark.table.indexes.sections import MEM_WAL, may_have_mem_wal, read_section
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.mem_wal.details import MemWalDetails, decode, find_index
 from lance_spark.table.mem_wal.fresh_rows import fresh_field_ids, shards_with_fresh_rows
@@ -70,8 +70,8 @@ def check_commit(store: ObjectStore, builder: ManifestBuilder, operation: Operat
     """
     base = builder.base
     if base is None or not (
-        has_name(base.index_section)
-        or (operation.name in _ADDS_INDEXES and has_name(builder.index_section))
+        may_have_mem_wal(base.index_section)
+        or (operation.name in _ADDS_INDEXES and may_have_mem_wal(builder.index_section))
     ):
         return
     if operation.name in _REPLACES_TABLE:
@@ -105,11 +105,6 @@ def _record_field_ids(base: Manifest, new: table_pb2.Manifest) -> None:
         new.max_allocated_field_id = max(new.max_allocated_field_id, *before)
 
 
-def has_name(section: bytes | None) -> bool:
-    """Return whether the bytes of an index section can have a MemWAL. Does not parse them."""
-    return section is not None and MEM_WAL.encode() in section
-
-
 def check_no_shards(store: ObjectStore, manifest: Manifest, change: str) -> None:
     """Raise an error for a change after which the shards of a MemWAL would not fit the table.
 
@@ -128,7 +123,6 @@ def check_no_shards(store: ObjectStore, manifest: Manifest, change: str) -> None
         The table has a MemWAL with shards.
     CorruptTableError, StorageError
     """
-    # An overwrite heals a table whose segments of an index have different fields.
     if find_index(read_section(manifest)) is not None:
         _check_no_shards(store, change)
 

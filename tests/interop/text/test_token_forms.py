@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 import struct
@@ -174,10 +175,8 @@ def test_segments_of_the_other_form(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     lance.write_dataset(rows(500, 100), str(path), mode="append")
     # A segment of another form, as releases before wrote it.
     with monkeypatch.context() as patch:
-        patch.setattr(text, "existing", lambda files: text.parse({}))
-        patch.setattr(text, "replaces_all", lambda segments: False)
-        builder = lance_spark.mutations.indexes.builders.BUILDERS["INVERTED"]
-        patch.setattr(type(builder), "parameters_of", lambda self, files: text.parse({}))
+        older = {"existing": lambda files: text.parse({}), "replaces_all": None}
+        patch.setattr(text, "BUILDER", dataclasses.replace(text.BUILDER, **older))
         lance_spark.open_dataset(str(path)).optimize_indices(num_indices_to_merge=0)
     forms = token_forms(path)
     assert sorted(set(forms)) == ["arrow", "fst"]

@@ -19,7 +19,9 @@ from lance_spark.dataset import IndexCheck
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter
-from lance_spark.mutations.indexes import builders, task
+from lance_spark.indexes.bitmap import build as bitmap
+from lance_spark.indexes.btree import build as btree
+from lance_spark.mutations.indexes import task
 from lance_spark.mutations.indexes.column import ColumnPart
 from lance_spark.scan.indexes.files import IndexFiles, read_columns
 from lance_spark.scan.indexes.row_sets import RowSet
@@ -284,11 +286,11 @@ def test_values_out_of_order_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path
         order[[700, 1400]] = order[[1400, 700]]
         return order
 
-    order_of = builders.order_of
+    order_of = btree.order_of
     path = tmp_path / "t.lance"
     small(path)
     with monkeypatch.context() as patch:
-        patch.setattr(builders, "order_of", swapped)
+        patch.setattr(btree, "order_of", swapped)
         build(path, "BTREE")
     result = checked(path)
     assert result.missing == 0
@@ -432,8 +434,7 @@ def test_an_unknown_version_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path
     path = tmp_path / "t.lance"
     small(path)
     with monkeypatch.context() as patch:
-        newer = dataclasses.replace(builders.BUILDERS["BITMAP"], version=7)
-        patch.setitem(builders.BUILDERS, "BITMAP", newer)
+        patch.setattr(bitmap, "BUILDER", dataclasses.replace(bitmap.BUILDER, version=7))
         build(path, "BITMAP")
     with pytest.raises(UnsupportedFeatureError, match="has version 7, which is unknown"):
         checked(path)

@@ -12,7 +12,7 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import LanceError, UnsupportedFeatureError
-from lance_spark.mutations.indexes.builders import BUILDERS
+from lance_spark.mutations.indexes.builders import builder_of
 from lance_spark.query import PhraseQuery
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.table.indexes import sections
@@ -52,7 +52,7 @@ def test_parameters_are_kept(tmp_path: Path, index_type: str, merged: int, retra
     segments = sections.read_section(dataset._table.manifest).indices
     assert len(segments) == (1 if merged or retrain else 2)
     for segment in segments:
-        parameters = BUILDERS[index_type].parameters_of(IndexFiles(dataset._table.paths, segment))
+        parameters = builder_of(index_type).parameters_of(IndexFiles(dataset._table.paths, segment))
         assert options.items() <= parameters.items()
     assert lance.dataset(path).count_rows("id = 3500") == 1
     if index_type != "INVERTED":

@@ -11,8 +11,8 @@ from pyroaring import BitMap
 
 import lance_spark
 from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes import btree
 from lance_spark.scan.indexes.cache import CACHE
-from lance_spark.scan.pruning import coverage
 from lance_spark.table.indexes import sections
 from tests.support.tables.damaged import rewrite_manifest
 
@@ -124,8 +124,8 @@ def test_addresses_that_pylance_wrote_again_are_used(
     assert covered(path) == live
     assert "index: id_idx" in lance_spark.open_dataset(path).explain(filter="id = 5")
     # Of a larger index, runs of rows are read.
-    monkeypatch.setattr(coverage, "_MAX_ADDRESSES", 8)
-    monkeypatch.setattr(coverage, "_RUN", 2)
+    monkeypatch.setattr(btree, "_MAX_ADDRESSES", 8)
+    monkeypatch.setattr(btree, "_RUN", 2)
     CACHE.clear()
     assert max(live - {max(live)}) in covered(path)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lance.file import LanceFileWriter
 
 import lance_spark
-from lance_spark.mutations.indexes.builders import BUILDERS
+from lance_spark.indexes.registry import CREATED
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.operations.data.data_replacement import DataReplacement
 from tests.support.histories.common import (
@@ -206,7 +206,7 @@ def create_index(common: Common, state: State, random: Random) -> Change | None:
 
     return Change(
         f"index {index_type} on {path}",
-        ours if index_type in BUILDERS else None,
+        ours if index_type in CREATED else None,
         theirs,
         lambda _, current: current,
         commits=False,

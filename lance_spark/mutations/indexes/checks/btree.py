@@ -7,7 +7,9 @@ import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError, UnsupportedFeatureError
+from lance_spark.indexes.registry import TYPES
 from lance_spark.mutations.indexes.checks.rows import (
+    ColumnCheck,
     CoveredRows,
     Findings,
     differ,
@@ -110,3 +112,6 @@ def _nulls(values: pa.Array, pages: Pages) -> RowNumbers:
     totals = np.append(0, np.cumsum(flags(values.is_null()), dtype=np.int64))
     counts: RowNumbers = np.diff(totals[pages.bounds])
     return counts
+
+
+CHECK = ColumnCheck(check, versions=TYPES["BTREE"].versions)

@@ -30,31 +30,7 @@ _BATCH_SETS = 4096
 _BATCH_PAIRS = 1 << 20
 
 
-def check_values(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
-    """Compare a segment of a BITMAP index with its rows.
-
-    Raises
-    ------
-    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
-    """
-    _Pairs(files, rows, rows.values, np.arange(len(rows))).check(files, findings)
-
-
-def check_lists(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
-    """Compare a segment of a LABEL_LIST index with its rows.
-
-    Raises
-    ------
-    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
-    """
-    import pyarrow.compute as pc
-
-    lengths = pc.list_value_length(rows.values).fill_null(0).to_numpy()
-    positions = np.repeat(np.arange(len(rows)), lengths)
-    _Pairs(files, rows, rows.values.flatten(), positions, of_lists=True).check(files, findings)
-
-
-class _Pairs:
+class Pairs:
     """The pairs of a value and a row that an index must have.
 
     Parameters

@@ -7,7 +7,7 @@ import pyarrow.types as pat
 from pyroaring import BitMap64
 
 from lance_spark.errors import CorruptFileError
-from lance_spark.mutations.indexes.checks.rows import CoveredRows, Findings
+from lance_spark.mutations.indexes.checks.rows import ColumnCheck, CoveredRows, Findings
 from lance_spark.scan.indexes import ngram
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.table.rows.index import OFFSET_BITS
@@ -75,3 +75,6 @@ def _describe(rows: CoveredRows, words: BitMap64, text: str, findings: Findings)
 
 def _shown(trigram: int) -> str:
     return "the row as null" if trigram == ngram.NULL_TRIGRAM else f"the row with trigram {trigram}"
+
+
+CHECK = ColumnCheck(check)

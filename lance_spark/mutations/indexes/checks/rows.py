@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.rows import RowNumbers
+from lance_spark.indexes import registry
+from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.indexes.order import float_keys, floats_of_keys
 from lance_spark.scan.indexes.row_sets import RowSet
@@ -165,3 +167,39 @@ def shown(value: Any) -> str:
         # Python has no such date, or the text is no UTF-8.
         text = pa.repeat(value, 1).to_string().strip("[]\n ")
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+class Compare(Protocol):
+    """Compares a segment with its rows."""
+
+    def __call__(self, files: IndexFiles, rows: CoveredRows, findings: Findings, /) -> None:
+        """Add what is found.
+
+        Raises
+        ------
+        CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnCheck:
+    """The check of a type of index against its column.
+
+    Attributes
+    ----------
+    compare : callable
+    versions : collection of int or None
+        Index versions that can be checked; None for that which is written.
+    prepare : callable or None
+        Raises an error on the driver if a segment cannot be checked.
+    """
+
+    compare: Compare
+    versions: Collection[int] | None = None
+    prepare: Callable[[IndexFiles], None] | None = None
+
+
+def check_of(type_name: str) -> ColumnCheck | None:
+    """Return the check of a type; None if it cannot be checked."""
+    check: ColumnCheck | None = registry.part_of(type_name, "check")
+    return check

@@ -9,7 +9,12 @@ import numpy as np
 
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.open import DataFileReader
-from lance_spark.mutations.indexes.checks.rows import MAX_PROBLEMS, CoveredRows, Findings
+from lance_spark.mutations.indexes.checks.rows import (
+    MAX_PROBLEMS,
+    ColumnCheck,
+    CoveredRows,
+    Findings,
+)
 from lance_spark.scan.indexes import rtree
 from lance_spark.scan.indexes.files import IndexFiles, number_in
 from lance_spark.scan.predicates.spatial.boxes import Boxes, bounding_boxes
@@ -146,3 +151,6 @@ def _contains(data: bytes | str, total: Boxes) -> bool:
 
 def _describe(rows: CoveredRows, chosen: Flags, text: str, findings: Findings) -> None:
     findings.add(rows.problem(position, text) for position in np.flatnonzero(chosen).tolist())
+
+
+CHECK = ColumnCheck(check)

@@ -8,6 +8,7 @@ greater score than its block of postings says: readers skip blocks by these scor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
 
@@ -15,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.mutations.indexes.checks.rows import CoveredRows, Findings
+from lance_spark.errors import CorruptFileError, MissingFileError
+from lance_spark.indexes.registry import TYPES
+from lance_spark.mutations.indexes.checks.rows import ColumnCheck, CoveredRows, Findings
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.text.files.index import TextIndexPart
 from lance_spark.scan.text.files.segment import open_index
@@ -24,6 +27,7 @@ from lance_spark.scan.text.files.token_blocks import TokenBlocks
 from lance_spark.scan.text.json_documents import tokenizer_of
 from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.scan.text.ranking.skipping import TOLERANCE, score_ratios
+from lance_spark.scan.text.tokenizer import Tokenizer
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -132,3 +136,12 @@ def _placed(hashes: Hashes, positions: RowNumbers) -> Hashes:
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
     result: Hashes = mixed ^ (mixed >> np.uint64(31))
     return result
+
+
+def _prepare(files: IndexFiles) -> None:
+    # An unknown tokenizer is an error; damage is a problem that the task finds.
+    with suppress(CorruptFileError, MissingFileError):
+        Tokenizer(open_index(files)[0])
+
+
+CHECK = ColumnCheck(check, versions=TYPES["INVERTED"].versions, prepare=_prepare)

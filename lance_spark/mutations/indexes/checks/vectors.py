@@ -11,7 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
-from lance_spark.mutations.indexes.checks.rows import MAX_PROBLEMS, CoveredRows, Findings, Flags
+from lance_spark.mutations.indexes.checks.rows import (
+    MAX_PROBLEMS,
+    ColumnCheck,
+    CoveredRows,
+    Findings,
+    Flags,
+)
 from lance_spark.mutations.vectors.rows import indexed_vectors, is_multi, items_of
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.vectors.assignment import CentroidAssignment
@@ -164,3 +170,6 @@ def _differ(first: pa.RecordBatch, second: pa.RecordBatch) -> Flags:
 def _first(flags: Flags) -> list[int]:
     positions: list[int] = np.flatnonzero(flags)[:MAX_PROBLEMS].tolist()
     return positions
+
+
+CHECK = ColumnCheck(check)

@@ -15,13 +15,9 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError
-from lance_spark.mutations.indexes.checks.rows import CoveredRows, Findings, Flags, flags, shown
-from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.mutations.indexes.checks.rows import CoveredRows, Findings, Flags, flags
 from lance_spark.scan.indexes.order import float_keys, floats_of_keys
-from lance_spark.scan.indexes.zoned import bloom_filter
-from lance_spark.scan.indexes.zoned.zone_map import BOUND_COLUMNS, COUNT_COLUMNS
 from lance_spark.scan.indexes.zoned.zones import PLACE_COLUMNS
-from lance_spark.scan.pruning.zone_maps import read_file
 from lance_spark.table.fragments.fragment import MAX_ID
 from lance_spark.table.rows.index import OFFSET_BITS, split_addresses
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -34,93 +30,8 @@ _MAX_ZONE_ROWS = 1 << 26
 _MOST_PASSES = 100
 
 
-def check_zone_map(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
-    """Compare a segment of a ZONEMAP index with its rows.
-
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
-    """
-    import pyarrow.compute as pc
-
-    segment = files.segment
-    zones = read_file(files)
-    bounds = [zones[name].combine_chunks() for name in BOUND_COLUMNS]
-    if any(bound.type != rows.values.type for bound in bounds):
-        raise CorruptFileError(
-            f"index {segment.name!r}: the bounds are {bounds[0].type}, the column is "
-            f"{rows.values.type}; rebuild the index"
-        )
-    zoned = _Zoned.of(zones, rows, findings)
-    null_count, nan_count, length = (
-        zones[name].to_numpy() for name in (*COUNT_COLUMNS, "zone_length")
-    )
-    nulls, nans = zoned.counts(zoned.is_null), zoned.counts(zoned.is_nan)
-    # Without a null bitmap, 1 may stand for more.
-    nulls = np.where(zones["counted"].to_numpy(), nulls, np.minimum(nulls, 1))
-    zoned.note(null_count < nulls, "null_count is too small", findings)
-    zoned.note(nan_count < nans, "nan_count is too small", findings)
-    is_plain = ~zoned.is_null & ~zoned.is_nan
-    has_values = zoned.counts(is_plain) > 0
-    zoned.note(
-        has_values & (null_count + nan_count >= length), "it has values, but only counts", findings
-    )
-    live = np.flatnonzero(is_plain & zoned.is_inside)
-    low, high = (_ordered(bound) for bound in bounds)
-    zone = pa.array(zoned.zone[live])
-    values = _ordered(rows.values).take(pa.array(live))
-    # A bound that is null or NaN is unknown.
-    is_below = flags(pc.less(values, low.take(zone)))
-    is_above = flags(pc.greater(values, high.take(zone)))
-    is_below &= ~_are_nan(bounds[0])[zoned.zone[live]]
-    is_above &= ~_are_nan(bounds[1])[zoned.zone[live]]
-    wrong = live[is_below | is_above]
-    findings.wrong += len(wrong)
-    findings.add(
-        rows.problem(
-            number,
-            f"zone {zone} has values from {shown(bounds[0][zone])} to {shown(bounds[1][zone])}",
-        )
-        for number in wrong.tolist()
-        for zone in [int(zoned.zone[number])]
-    )
-
-
-def check_bloom_filter(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
-    """Compare a segment of a BLOOMFILTER index with its rows.
-
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
-    """
-    content = bloom_filter.read_file(files)
-    if not bloom_filter.supports(rows.values.type):
-        raise CorruptFileError(
-            f"index {files.segment.name!r}: no Bloom filter has values of type "
-            f"{rows.values.type}; drop the index"
-        )
-    zoned = _Zoned.of(content.zones, rows, findings)
-    has_null = flags(content.zones[bloom_filter.HAS_NULL].combine_chunks())
-    zoned.note(
-        ~has_null & (zoned.counts(zoned.is_null) > 0),
-        "has_null is false, but it has nulls",
-        findings,
-    )
-    # No search looks for NaN in a filter.
-    live = np.flatnonzero(~zoned.is_null & ~zoned.is_nan & zoned.is_inside)
-    live = live[np.argsort(zoned.zone[live], kind="stable")]
-    values = rows.values.take(pa.array(live))
-    is_there = bloom_filter.has_each(files, content, zoned.zone[live], values)
-    wrong = live[~is_there]
-    findings.wrong += len(wrong)
-    findings.add(
-        rows.problem(number, f"the filter of zone {zoned.zone[number]} does not have the value")
-        for number in wrong.tolist()
-    )
-
-
 @dataclass(frozen=True, slots=True)
-class _Zoned:
+class ZonedRows:
     """The rows of a segment, and the zone of each.
 
     Attributes
@@ -140,7 +51,7 @@ class _Zoned:
     is_nan: Flags
 
     @classmethod
-    def of(cls, zones: pa.Table, rows: CoveredRows, findings: Findings) -> _Zoned:
+    def of(cls, zones: pa.Table, rows: CoveredRows, findings: Findings) -> ZonedRows:
         """Find the zones of rows. Rows outside of all zones are missing.
 
         Parameters
@@ -178,7 +89,7 @@ class _Zoned:
                 zone[positions], is_inside[positions] = old[number], True
             known_fragments = np.append(known_fragments, list(sizes))
         result = cls(
-            len(zones), zone, is_inside, flags(rows.values.is_null()), _are_nan(rows.values)
+            len(zones), zone, is_inside, flags(rows.values.is_null()), are_nan(rows.values)
         )
         result.note(is_wrong, "its rows are outside of fragments", findings)
         missing = np.flatnonzero(~is_inside)
@@ -262,7 +173,8 @@ def _moved_rows(
         start = stop
 
 
-def _are_nan(values: pa.Array) -> Flags:
+def are_nan(values: pa.Array) -> Flags:
+    """Return which values are NaN."""
     if not pat.is_floating(values.type):
         return np.zeros(len(values), np.bool_)
     keys = float_keys(values)
@@ -270,7 +182,7 @@ def _are_nan(values: pa.Array) -> Flags:
     return is_nan & flags(values.is_valid())
 
 
-def _ordered(values: pa.Array) -> pa.Array:
+def ordered_values(values: pa.Array) -> pa.Array:
     """Return values that can be compared. Both zeros are equal."""
     if pat.is_duration(values.type):
         return values.view(pa.int64())

@@ -6,22 +6,20 @@ Keys are merged in order, so that only the sets of some keys are in memory.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap64
 
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.writer import FileWriter
 from lance_spark.mutations.indexes.checks.rows import flags, ordered
 from lance_spark.mutations.indexes.merging.sorted_runs import SortedRun, merged, out_of_order
 from lance_spark.mutations.indexes.merging.sources import KeptRows, Source
-from lance_spark.scan.indexes import bitmap, label_list, ngram
-from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, buffer_in, named
+from lance_spark.scan.indexes import bitmap
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named
 from lance_spark.scan.indexes.row_sets import RowSet
 
 #: Returns the stored set of the rows that stay, of stored sets and what stays of each; None if no
@@ -29,62 +27,7 @@ from lance_spark.scan.indexes.row_sets import RowSet
 _Union = Callable[[Sequence[tuple[bytes, KeptRows | None]], str], "bytes | None"]
 
 
-def can_merge_bitmaps(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, Any]) -> bool:
-    """Return whether a BITMAP segment can be merged; see `Merging`."""
-    return _has_sorted_keys(files, dtype)
-
-
-def can_merge_lists(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, Any]) -> bool:
-    """Return whether a LABEL_LIST segment can be merged; see `Merging`."""
-    with closing(files.open(bitmap.FILE)) as file:
-        has_nulls = label_list.NULLS in file.schema.metadata
-    return has_nulls and _has_sorted_keys(files, dtype.value_type)
-
-
-def can_merge_ngrams(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, Any]) -> bool:
-    """Return whether an NGRAM segment can be merged; see `Merging`."""
-    return True
-
-
-def merge_bitmaps(
-    segment: SegmentWriter,
-    dtype: pa.DataType,
-    sources: Sequence[Source],
-    parameters: Mapping[str, Any],
-) -> None:
-    """Write the file of a BITMAP segment; see `Merging`."""
-    _merge_sets(segment, dtype, sources)
-
-
-def merge_lists(
-    segment: SegmentWriter,
-    dtype: pa.DataType,
-    sources: Sequence[Source],
-    parameters: Mapping[str, Any],
-) -> None:
-    """Write the file of a LABEL_LIST segment; see `Merging`."""
-    nulls = []
-    for source in sources:
-        with closing(source.files.open(bitmap.FILE)) as file:
-            data = buffer_in(file, label_list.NULLS)
-            rows = RowSet.decode(data, file.source.name)
-        nulls.append(rows if source.kept is None else source.kept.of_set(rows))
-    writer = _merge_sets(segment, dtype.value_type, sources)
-    label_list.set_nulls(writer, RowSet.union(nulls))
-
-
-def merge_ngrams(
-    segment: SegmentWriter,
-    dtype: pa.DataType,
-    sources: Sequence[Source],
-    parameters: Mapping[str, Any],
-) -> None:
-    """Write the file of an NGRAM segment; see `Merging`."""
-    layout = _Layout(ngram.FILE, ngram.TOKENS, ngram.POSTINGS, pa.uint32(), _union_of_postings)
-    _merge(ngram.create(segment), ngram.SCHEMA, sources, layout)
-
-
-def _has_sorted_keys(files: IndexFiles, dtype: pa.DataType) -> bool:
+def has_sorted_keys(files: IndexFiles, dtype: pa.DataType) -> bool:
     """Return whether the keys of a segment have a type, and ascend.
 
     Early releases of pylance write the keys in any order.
@@ -93,18 +36,17 @@ def _has_sorted_keys(files: IndexFiles, dtype: pa.DataType) -> bool:
     return keys.type == dtype and not out_of_order(keys, unique=True).any()
 
 
-def _merge_sets(
-    segment: SegmentWriter, dtype: pa.DataType, sources: Sequence[Source]
-) -> FileWriter:
+def merge_sets(segment: SegmentWriter, dtype: pa.DataType, sources: Sequence[Source]) -> FileWriter:
+    """Write the file of sets of rows by value, without finishing it."""
     schema = bitmap.schema_of(dtype)
     writer = segment.create(bitmap.FILE, schema)
-    layout = _Layout(bitmap.FILE, bitmap.KEYS, bitmap.BITMAPS, dtype, _union_of_sets)
-    bitmap.set_statistics(writer, _merge(writer, schema, sources, layout))
+    layout = KeyedFile(bitmap.FILE, bitmap.KEYS, bitmap.BITMAPS, dtype, _union_of_sets)
+    bitmap.set_statistics(writer, merge_keys(writer, schema, sources, layout))
     return writer
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class KeyedFile:
     """A file with a row for each key, sorted by the keys.
 
     Attributes
@@ -123,8 +65,8 @@ class _Layout:
     union: _Union
 
 
-def _merge(
-    writer: FileWriter, schema: pa.Schema, sources: Sequence[Source], layout: _Layout
+def merge_keys(
+    writer: FileWriter, schema: pa.Schema, sources: Sequence[Source], layout: KeyedFile
 ) -> int:
     """Write the keys of all sources; return their number."""
     count = 0
@@ -159,7 +101,7 @@ class _Numbered:
 
 
 def _combined(
-    batch: pa.RecordBatch, sources: Sequence[Source], layout: _Layout
+    batch: pa.RecordBatch, sources: Sequence[Source], layout: KeyedFile
 ) -> tuple[pa.Array, pa.Array]:
     """Return the keys of which rows stay, and their sets."""
     import pyarrow.compute as pc
@@ -187,11 +129,3 @@ def _union_of_sets(parts: Sequence[tuple[bytes, KeptRows | None]], name: str) ->
     rows = [(RowSet.decode(data, name), kept) for data, kept in parts]
     union = RowSet.union(part if kept is None else kept.of_set(part) for part, kept in rows)
     return union.encode() if union.num_rows else None
-
-
-def _union_of_postings(parts: Sequence[tuple[bytes, KeptRows | None]], name: str) -> bytes | None:
-    union = BitMap64()
-    for data, kept in parts:
-        rows = ngram.decode_posting(data, name)
-        union |= rows if kept is None else kept.of_bitmap(rows)
-    return union.serialize() if union else None

@@ -12,9 +12,9 @@ from collections.abc import Collection, Sequence
 from pyroaring import BitMap
 
 from lance_spark.errors import CorruptError, UnsupportedError, VersionNotFoundError
+from lance_spark.indexes import registry
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.moved_rows import MovedRows
-from lance_spark.scan.text.columns import INVERTED
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
@@ -27,9 +27,6 @@ from lance_spark.table.manifest.versions import ManifestLocation, list_manifests
 from lance_spark.table.open import OpenTable
 from lance_spark.table.rows.ids import created_versions_of
 
-#: Types of indexes with row ids in tables with stable row ids, of which pylance uses the answers of
-#: all segments, also for rows that a newer segment has.
-_BY_ROW_ID = frozenset({"BITMAP", "BTREE", "JSON", "LABEL_LIST", "RTREE", INVERTED})
 #: Most versions whose transactions are read.
 _MAX_VERSIONS = 1_000
 
@@ -58,7 +55,7 @@ def num_outdated(
     ------
     CorruptTableError, CorruptFileError, StorageError
     """
-    if type_name not in _BY_ROW_ID or not new or not segments:
+    if not registry.type_built_as(type_name).adds_answers or not new or not segments:
         return 0
     if any(TOMBSTONE in file.fields for fragment in new for file in fragment.files):
         # A column was rewritten in place. The files of all segments may have its older values.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap
 
+from lance_spark.indexes import registry
 from lance_spark.mutations.indexes.column import live_rows
 from lance_spark.mutations.indexes.merging.sources import KeptRows, Source, sets_of
 from lance_spark.mutations.runner import FragmentTask
@@ -16,10 +17,6 @@ from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
-
-#: Types of which an entry of a deleted row does no harm, if it is an address: no new row gets its
-#: address. But a row that was updated keeps its row id.
-_BY_ADDRESS = frozenset({"BTREE", "ZONEMAP", "BLOOMFILTER"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,7 @@ class MergedSegment:
         """
         has_addresses = indexes.holds_addresses(self.segment, self.stable_row_ids)
         live = None
-        if not has_addresses or indexes.type_of_index(self.segment) not in _BY_ADDRESS:
+        if not has_addresses or not _keeps_deleted(self.segment):
             live = sets_of(live_rows(task, self.fragments, ROW_ID))
         kept = KeptRows(
             indexes.fragment_bitmap(self.segment) or BitMap(),
@@ -64,3 +61,9 @@ class MergedSegment:
             live,
         )
         return Source(IndexFiles(paths, self.segment), kept)
+
+
+def _keeps_deleted(segment: table_pb2.IndexMetadata) -> bool:
+    """Return whether addresses of deleted rows may stay in the files."""
+    index_type = registry.TYPES.get(indexes.type_of_index(segment))
+    return index_type is not None and index_type.keeps_deleted

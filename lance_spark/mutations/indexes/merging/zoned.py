@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +12,11 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.mutations.indexes.merging.sources import KeptRows, Source
 from lance_spark.scan.indexes.cache import all_rows
-from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, buffer_in, named, number_in
+from lance_spark.scan.indexes.files import buffer_in, named
 from lance_spark.scan.indexes.row_sets import RowSet
-from lance_spark.scan.indexes.zoned import bloom_filter, zone_map
 from lance_spark.scan.indexes.zoned.zones import (
     NULL_BITMAP,
     PLACE_COLUMNS,
-    set_null_bitmap,
     with_integers,
 )
 
@@ -27,52 +24,7 @@ from lance_spark.scan.indexes.zoned.zones import (
 _BATCH_BYTES = 8 * 1024 * 1024
 
 
-def can_merge_zone_maps(
-    files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, Any]
-) -> bool:
-    """Return whether zones have the size of the new segment, and known nulls; see `Merging`."""
-    with closing(files.open(zone_map.FILE)) as file:
-        rows = number_in(file, "rows_per_zone", 0)
-        bounds = [named(file, name).arrow_field.type for name in zone_map.BOUND_COLUMNS]
-        is_same = rows == parameters["rows_per_zone"] and bounds == [dtype, dtype]
-        return is_same and NULL_BITMAP in file.schema.metadata
-
-
-def can_merge_filters(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, Any]) -> bool:
-    """Return whether zones have the size of the new segment, and known nulls; see `Merging`."""
-    with closing(files.open(bloom_filter.FILE)) as file:
-        rows = number_in(file, "bloomfilter_item", 0)
-        return rows == parameters["number_of_items"] and NULL_BITMAP in file.schema.metadata
-
-
-def merge_zone_maps(
-    segment: SegmentWriter,
-    dtype: pa.DataType,
-    sources: Sequence[Source],
-    parameters: Mapping[str, Any],
-) -> None:
-    """Write the file of a ZONEMAP segment; see `Merging`."""
-    schema = zone_map.schema_of(dtype)
-    writer = segment.create(zone_map.FILE, schema)
-    nulls = _copy(sources, zone_map.FILE, schema, writer.write)
-    zone_map.set_parameters(writer, parameters["rows_per_zone"])
-    set_null_bitmap(writer, nulls)
-
-
-def merge_filters(
-    segment: SegmentWriter,
-    dtype: pa.DataType,
-    sources: Sequence[Source],
-    parameters: Mapping[str, Any],
-) -> None:
-    """Write the file of a BLOOMFILTER segment; see `Merging`."""
-    writer = segment.create(bloom_filter.FILE, bloom_filter.SCHEMA)
-    nulls = _copy(sources, bloom_filter.FILE, bloom_filter.SCHEMA, writer.write)
-    bloom_filter.set_parameters(writer, parameters["number_of_items"], parameters["probability"])
-    set_null_bitmap(writer, nulls)
-
-
-def _copy(
+def copy_zones(
     sources: Sequence[Source],
     name: str,
     schema: pa.Schema,

@@ -18,11 +18,29 @@ from lance_spark.scan.predicates.common_types import list_type
 from lance_spark.scan.predicates.comparison import FLIPPED, Op, compared, has_nan, is_nan
 from lance_spark.scan.predicates.conditions import Bound, ColumnBound, RangePruner
 from lance_spark.scan.predicates.expressions.casts import casted
-from lance_spark.scan.predicates.expressions.json_functions import documents_of
-from lance_spark.scan.predicates.expressions.node import Builder, Call, Choice, Expression, Literal
+from lance_spark.scan.predicates.expressions.node import (
+    JSON,
+    Builder,
+    Call,
+    Choice,
+    Expression,
+    Literal,
+)
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.tree import Column, Constant, Predicate
 from lance_spark.scan.predicates.typed_values import Typed
+from lance_spark.subjects import JSON_VALUES, load
+
+
+def documents_of(value: Expression) -> ColumnBound | None:
+    """Return an expression as the values that an index of documents can have; None if not.
+
+    The bound of the result has no meaning.
+    """
+    if not isinstance(value, Call) or value.name != JSON:
+        return None
+    documents: ColumnBound | None = load(JSON_VALUES)(value)
+    return documents
 
 
 @dataclass(frozen=True, slots=True)

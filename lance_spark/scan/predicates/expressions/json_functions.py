@@ -23,7 +23,7 @@ import pyarrow.types as pat
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.predicates.common_types import NoCommonTypeError
 from lance_spark.scan.predicates.conditions import Bound, ColumnBound
-from lance_spark.scan.predicates.expressions.node import Call, Expression, Literal
+from lance_spark.scan.predicates.expressions.node import JSON, Call, Document, Expression, Literal
 from lance_spark.scan.predicates.json_paths import Key, Step, parse_path
 from lance_spark.scan.predicates.tree import Column
 from lance_spark.scan.predicates.typed_values import Typed, is_text, type_name
@@ -41,11 +41,10 @@ _OF_PATH: dict[str, tuple[str, pa.DataType]] = {
     "json_array_length": ("length", pa.int64()),
     "json_array_contains": ("contains", pa.bool_()),
 }
-NAMES = frozenset({"json_get", *_OF_KEY, *_OF_PATH})
 
 
 @dataclass(frozen=True, slots=True)
-class JsonDocument(Expression):
+class JsonDocument(Document):
     """A JSON column, or the value that keys find in its documents: not a value of SQL."""
 
     column: Column
@@ -73,7 +72,7 @@ class JsonDocument(Expression):
 
 
 def json_function(name: str, document: object, args: Sequence[object]) -> Expression:
-    """Return the result of a function of `NAMES`.
+    """Return the result of a function of `FUNCTIONS`.
 
     Parameters
     ----------
@@ -114,7 +113,7 @@ def documents_of(value: Expression) -> ColumnBound | None:
 
     The bound of the result has no meaning.
     """
-    if not isinstance(value, Call) or value.name != "json":
+    if not isinstance(value, Call) or value.name != JSON:
         return None
     result, keys, _, _ = value.detail
     (column,) = value.columns()
@@ -132,7 +131,7 @@ def _call(
     wanted: str | None = None,
 ) -> Expression:
     detail = (result, document.keys, path, wanted)
-    return Call("json", (JsonDocument(document.column),), dtype, detail)
+    return Call(JSON, (JsonDocument(document.column),), dtype, detail)
 
 
 def _text(name: str, argument: object) -> str | None:
@@ -147,3 +146,7 @@ def _text(name: str, argument: object) -> str | None:
     if pat.is_integer(dtype) or pat.is_boolean(dtype):
         return str(value).lower()
     raise NoCommonTypeError(f"{name} takes texts, not {type_name(dtype)}; write the text")
+
+
+#: The function that binds a call, by name.
+FUNCTIONS = dict.fromkeys(("json_get", *_OF_KEY, *_OF_PATH), json_function)

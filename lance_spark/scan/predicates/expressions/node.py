@@ -17,20 +17,28 @@ from lance_spark.scan.predicates.expressions.kernels import (
     arithmetic,
     casts,
     dates,
-    json_documents,
     strings,
 )
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.tree import Column, Constant, Predicate, evaluated_where
 from lance_spark.scan.predicates.typed_values import Typed, shown_type, type_name
+from lance_spark.subjects import JSON_KERNEL, load
 
+#: The name of the kernel of functions of JSON documents.
+JSON = "json"
 _KERNELS: dict[str, Kernel] = {
     **arithmetic.KERNELS,
     **strings.KERNELS,
     **dates.KERNELS,
     **casts.KERNELS,
-    **json_documents.KERNELS,
 }
+
+
+def _kernel(name: str) -> Kernel:
+    if name != JSON:
+        return _KERNELS[name]
+    kernel: Kernel = load(JSON_KERNEL)
+    return kernel
 
 
 class Expression(ABC):
@@ -118,6 +126,16 @@ class Literal(Expression):
         yield from ()
 
 
+class Document(Expression):
+    """A document, or a value in documents: not a value of SQL."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def exists(self) -> Expression:
+        """Return a value that is null if there is no such document or value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Truth(Expression):
     """The truth value of a condition."""
@@ -163,7 +181,7 @@ class Call(Expression):
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
         arrays = [arg.evaluate(batch) for arg in self.args]
         try:
-            return _KERNELS[self.name](arrays, self.detail, self.result)
+            return _kernel(self.name)(arrays, self.detail, self.result)
         except (ValueError, pa.ArrowException, OverflowError) as error:
             # A `RowError`, or a time zone that is missing or unknown.
             names = ", ".join(dict.fromkeys(str(column) for column in self.columns()))

@@ -29,10 +29,15 @@ from lance_spark.scan.predicates.expressions.conditionals import (
     nullif,
 )
 from lance_spark.scan.predicates.expressions.dates import Interval, interval, interval_between
-from lance_spark.scan.predicates.expressions.json_functions import JsonDocument
-from lance_spark.scan.predicates.expressions.node import Expression, Literal, Truth, folded
+from lance_spark.scan.predicates.expressions.node import (
+    Document,
+    Expression,
+    Literal,
+    Truth,
+    folded,
+)
 from lance_spark.scan.predicates.literal_casts import CastError, cast
-from lance_spark.scan.predicates.sql import computed, lists, local, spatial
+from lance_spark.scan.predicates.sql import computed, lists, local
 from lance_spark.scan.predicates.sql.computed import Operand
 from lance_spark.scan.predicates.sql.literals import CAST_FUNCTIONS, cast_to, typed_literal
 from lance_spark.scan.predicates.sql.syntax import CURRENT, Apply, Name, Node, Value
@@ -40,11 +45,14 @@ from lance_spark.scan.predicates.sql.tokens import error
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.tree import And, Column, Constant, IsTrue, Or, Predicate, SameTruth
 from lance_spark.scan.predicates.typed_values import Typed, is_number, is_text, type_name
+from lance_spark.subjects import SPATIAL_FUNCTIONS, load
 
 _OPS: dict[str, Op] = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 #: The way to match of each function; see `comparison.TextMatch`.
 _MATCHERS = {"startswith": "starts", "endswith": "ends", "contains": "contains"}
 _ALIASES = {"regexp": "rlike", "regexp_like": "rlike"}
+#: The first letters of the functions of geometries.
+_SPATIAL = "st_"
 
 
 def bind(
@@ -111,7 +119,6 @@ class _Binder:
             "rlike": self._rlike,
             **dict.fromkeys(_MATCHERS, self._match),
             **dict.fromkeys((*lists.OF_VALUE, *lists.OF_ARRAY), self._list_search),
-            **dict.fromkeys(spatial.FUNCTIONS, lambda node: spatial.related(node, self.operand)),
         }
 
     def predicate(self, node: Node) -> Predicate:
@@ -336,7 +343,7 @@ class _Binder:
             return operand.negated()
         if isinstance(operand, Predicate):
             return SameTruth(operand, Constant(None))
-        if isinstance(operand, JsonDocument):
+        if isinstance(operand, Document):
             return ValueIsNull(operand.exists())
         return ValueIsNull(computed.value_of(operand))
 
@@ -430,11 +437,14 @@ class _Binder:
             node = replace(node, detail=name)
             if name == "is_valid" and len(node.args) == 1:
                 return self._is_null(self.operand(*node.args)).negated()
-            if name in local.NAMES or (name == "rlike" and len(node.args) == 3):
+            if local.is_function(name) or (name == "rlike" and len(node.args) == 3):
                 return self._local(name, node)
         if name in ("if", "nullif"):
             return self._if(node) if name == "if" else self._nullif(node)
         counts = {"isnull": 1, "isnotnull": 1, "isnan": 1, "like": (2, 3), "ilike": (2, 3)}
+        related = load(SPATIAL_FUNCTIONS).get(name) if name.startswith(_SPATIAL) else None
+        if related is not None:
+            self._functions[name] = lambda node: related(node, self.operand)
         if name in self._functions:
             count = counts.get(name, 2)
             if len(node.args) not in (count if isinstance(count, tuple) else (count,)):

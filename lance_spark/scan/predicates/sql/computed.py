@@ -18,9 +18,9 @@ from lance_spark.scan.predicates.expressions.conditionals import (
     CompareValues,
     InValues,
     ValueIsNull,
+    documents_of,
 )
 from lance_spark.scan.predicates.expressions.dates import Interval
-from lance_spark.scan.predicates.expressions.json_functions import documents_of
 from lance_spark.scan.predicates.expressions.node import (
     Call,
     ColumnValue,

@@ -24,14 +24,15 @@ import pyarrow as pa
 from lance_spark.scan.predicates import coercion
 from lance_spark.scan.predicates.column_predicates import Match
 from lance_spark.scan.predicates.common_types import NoCommonTypeError
-from lance_spark.scan.predicates.expressions import json_functions, strings
-from lance_spark.scan.predicates.expressions.node import Expression, Literal
+from lance_spark.scan.predicates.expressions import strings
+from lance_spark.scan.predicates.expressions.node import Document, Expression, Literal
 from lance_spark.scan.predicates.list_predicates import item_column
 from lance_spark.scan.predicates.sql import computed
 from lance_spark.scan.predicates.sql.computed import Operand
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.tree import Column, IsTrue, Predicate
 from lance_spark.scan.predicates.typed_values import INSTANT, Typed, is_text
+from lance_spark.subjects import JSON_FUNCTIONS, load
 
 #: Other names of functions that texts of Spark have, too.
 ALIASES = {
@@ -47,8 +48,10 @@ WORDS = ("current_date", "current_timestamp")
 _DATES, _TIMES = ("current_date", "today"), ("current_timestamp", "now")
 _LENGTHS = ("array_length", "list_length", "cardinality")
 _EMPTY = ("empty", "array_empty", "list_empty")
+#: The first letters of the functions of JSON documents.
+_JSON = "json_"
 #: Functions of values that are operands.
-NAMES = frozenset({*json_functions.NAMES, "regexp_match", *_DATES, *_TIMES, *_LENGTHS, *_EMPTY})
+_NAMES = frozenset({"regexp_match", *_DATES, *_TIMES, *_LENGTHS, *_EMPTY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,13 @@ class ListLength(Expression):
         yield self.column
 
 
+def is_function(name: str) -> bool:
+    """Return whether `call` knows a function."""
+    return name in _NAMES or (name.startswith(_JSON) and name in load(JSON_FUNCTIONS))
+
+
 def call(name: str, operands: Sequence[Operand], settings: SqlSettings) -> Operand:
-    """Return the result of a function of `NAMES`, or of `regexp_like` with three arguments.
+    """Return the result of a function of `is_function`, or of `regexp_like` with three arguments.
 
     Raises
     ------
@@ -91,12 +99,10 @@ def call(name: str, operands: Sequence[Operand], settings: SqlSettings) -> Opera
         if name in _TIMES:
             return Typed(time.time_ns() // 1000, INSTANT)
         return Typed(int(time.time() // 86_400), pa.date32())
-    if name in json_functions.NAMES:
+    if name.startswith(_JSON):
         _check_count(name, operands, 3 if name == "json_array_contains" else 2)
-        result = json_functions.json_function(name, operands[0], operands[1:])
-        if isinstance(result, json_functions.JsonDocument):
-            return result
-        return computed.operand_of(result)
+        result: Expression = load(JSON_FUNCTIONS)[name](name, operands[0], operands[1:])
+        return result if isinstance(result, Document) else computed.operand_of(result)
     if name in (*_LENGTHS, *_EMPTY):
         return _length(name, operands, settings)
     return _matches(name, operands, settings)

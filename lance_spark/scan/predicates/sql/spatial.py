@@ -73,6 +73,10 @@ def related(node: Apply, operand: Callable[[Node], Operand]) -> Predicate:
     return Related(relation, left, right)
 
 
+#: The function that binds a call, by name.
+RELATED = dict.fromkeys(FUNCTIONS, related)
+
+
 def _side(name: str, node: Node, operand: Callable[[Node], Operand]) -> Geometry | Column | None:
     """Return an argument; None for null."""
     if isinstance(node, Apply) and node.op == "call" and node.detail in _MAKERS:

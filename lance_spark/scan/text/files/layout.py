@@ -16,12 +16,12 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError
 
 from lance_spark.errors import CorruptFileError, MissingFileError, UnsupportedFeatureError
+from lance_spark.indexes.registry import TYPES
 from lance_spark.proto import index_old_pb2
 from lance_spark.scan.indexes.files import IndexFiles, number_in
 from lance_spark.scan.text.files.postings import FIXED, VARINT, PostingFormat
 from lance_spark.scan.text.files.tokens import ARROW, FST
 from lance_spark.scan.text.parameters import TextParameters
-from lance_spark.table.indexes import sections as indexes
 
 METADATA_FILE = "metadata.lance"
 #: Files that only the first format has.
@@ -31,7 +31,7 @@ FIRST_FORMAT = 0
 DELETED_FRAGMENTS = "deleted_fragments"
 #: Versions of the index. They are those of its format, or 0 if segments with token dictionaries in
 #: the form `arrow` were merged; the files record their format.
-VERSIONS = indexes.READ_VERSIONS["INVERTED"]
+VERSIONS = TYPES["INVERTED"].versions
 _MAX_PARTS = 1 << 16
 
 _T = TypeVar("_T")

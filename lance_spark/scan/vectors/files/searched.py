@@ -12,8 +12,7 @@ from pyroaring import BitMap
 from lance_spark.errors import MissingFileError
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
+from lance_spark.scan.indexes.files import INDEX_ERRORS, IndexFiles
 from lance_spark.scan.vectors.columns import VectorType
 from lance_spark.scan.vectors.details import VECTOR
 from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
@@ -24,7 +23,6 @@ from lance_spark.table.paths import TablePaths
 _LOG = logging.getLogger(__name__)
 
 #: Versions of segments that are searched.
-VERSIONS = indexes.READ_VERSIONS["VECTOR"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ def open_segments(
         fragments = bitmap - before
         if not fragments:
             continue
-        if segment.index_version not in VERSIONS:
+        if not indexes.has_known_version(segment):
             _LOG.warning(
                 "index %r is ignored: it has version %d, which this release does not read",
                 segment.name,

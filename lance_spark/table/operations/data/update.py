@@ -29,6 +29,7 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CommitConflictError, CorruptTableError
 from lance_spark.proto import table_pb2, transaction_pb2
+from lance_spark.subjects import MEM_WAL_PROGRESS, load
 from lance_spark.table.fragments.bitmaps import parse_bitmap
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment
@@ -36,7 +37,6 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.mem_wal.progress import record_compacted
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 from lance_spark.table.operations.data.row_deletions import (
@@ -278,7 +278,7 @@ class Update(FragmentChange):
                 index_updates.prune_fields(builder.indices, numbers, more, builder.proto.fields)
             self._change_indexes(builder, builder.proto.fragments[first:], had_overlays)
         if self.compacted_sstables:
-            record_compacted(builder, self.compacted_sstables)
+            load(MEM_WAL_PROGRESS)(builder, self.compacted_sstables)
 
     def _with_created_versions(self, builder: ManifestBuilder) -> Sequence[Fragment]:
         """Return the new fragments with the versions that created their moved rows.

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lance_spark.proto import table_pb2, transaction_pb2
+from lance_spark.subjects import MEM_WAL_PROGRESS, load
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.mem_wal.progress import record_compacted
 from lance_spark.table.operations.base import Conflict, Operation
 
 
@@ -68,4 +68,4 @@ class UpdateMemWalState(Operation):
             A generation is stale.
         CorruptTableError
         """
-        record_compacted(builder, self.compacted_sstables)
+        load(MEM_WAL_PROGRESS)(builder, self.compacted_sstables)

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.jsonb import value_text
-from lance_spark.scan.predicates.expressions.kernels import Kernel, RowError, json_vectors
+from lance_spark.scan.predicates.expressions.kernels import RowError, json_vectors
 from lance_spark.scan.predicates.json_paths import MISSING, find
 
 _SHOWN = 60
@@ -156,6 +156,3 @@ def _result(document: Any, detail: Any) -> Any:
     if value is None and result in ("int", "float", "bool", "string"):
         return None
     return _contains(value, wanted) if result == "contains" else _CONVERTED[result](value)
-
-
-KERNELS: dict[str, Kernel] = {"json": json_value}

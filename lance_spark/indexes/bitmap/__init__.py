@@ -1,0 +1,1 @@
+"""BITMAP indexes: a set of rows for each value."""

@@ -1,0 +1,1 @@
+"""BLOOMFILTER indexes: a filter of the values of each zone."""

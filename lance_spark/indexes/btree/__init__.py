@@ -1,0 +1,1 @@
+"""BTREE indexes: values in order, in pages."""

@@ -1,0 +1,1 @@
+"""JSON indexes: of the values at one path of documents."""

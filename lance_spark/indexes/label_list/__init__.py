@@ -1,0 +1,1 @@
+"""LABEL_LIST indexes: a set of rows for each item of lists."""

@@ -1,0 +1,67 @@
+"""How LABEL_LIST indexes are built, merged and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.mutations.indexes.builder import Builder
+from lance_spark.mutations.indexes.checks.keyed import Pairs
+from lance_spark.mutations.indexes.checks.rows import ColumnCheck, CoveredRows, Findings
+from lance_spark.mutations.indexes.column_types import is_list_of_scalars
+from lance_spark.mutations.indexes.merging.keyed import has_sorted_keys, merge_sets
+from lance_spark.mutations.indexes.merging.sources import Merging, Source
+from lance_spark.scan.indexes import bitmap, label_list
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, buffer_in
+from lance_spark.scan.indexes.row_sets import RowSet
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+
+def _write(
+    segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
+) -> None:
+    label_list.write(segment, values, ids)
+
+
+def _can_merge(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, Any]) -> bool:
+    with closing(files.open(bitmap.FILE)) as file:
+        has_nulls = label_list.NULLS in file.schema.metadata
+    return has_nulls and has_sorted_keys(files, dtype.value_type)
+
+
+def _merge(
+    segment: SegmentWriter,
+    dtype: pa.DataType,
+    sources: Sequence[Source],
+    parameters: Mapping[str, Any],
+) -> None:
+    nulls = []
+    for source in sources:
+        with closing(source.files.open(bitmap.FILE)) as file:
+            data = buffer_in(file, label_list.NULLS)
+            rows = RowSet.decode(data, file.source.name)
+        nulls.append(rows if source.kept is None else source.kept.of_set(rows))
+    writer = merge_sets(segment, dtype.value_type, sources)
+    label_list.set_nulls(writer, RowSet.union(nulls))
+
+
+def _check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
+    import pyarrow.compute as pc
+
+    lengths = pc.list_value_length(rows.values).fill_null(0).to_numpy()
+    positions = np.repeat(np.arange(len(rows)), lengths)
+    Pairs(files, rows, rows.values.flatten(), positions, of_lists=True).check(files, findings)
+
+
+BUILDER = Builder(
+    "LABEL_LIST",
+    _write,
+    is_list_of_scalars,
+    version=1,
+    merging=Merging(_can_merge, _merge),
+)
+CHECK = ColumnCheck(_check)

@@ -1,0 +1,1 @@
+"""NGRAM indexes: the rows of each trigram of texts."""

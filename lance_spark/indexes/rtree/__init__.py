@@ -1,0 +1,1 @@
+"""RTREE indexes: the boxes of geometries."""

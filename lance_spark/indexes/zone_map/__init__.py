@@ -1,0 +1,1 @@
+"""ZONEMAP indexes: bounds and counts of zones."""
