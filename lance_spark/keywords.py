@@ -14,6 +14,8 @@ the arguments of public functions, and gives them the signature of `signature_of
 of `docstring_of`, in which the keywords stand one by one: for `help` and the reference pages. The
 procedures of SQL have the parameters of the same signatures. A group that inherits from another
 group has its keywords, too.
+
+`parameters_of` gives several methods the parameters of one function, those that have places, too.
 """
 
 from __future__ import annotations
@@ -26,12 +28,26 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from numbers import Integral
-from typing import Any, ForwardRef, TypeVar, cast, get_args, get_type_hints
+from typing import (
+    Any,
+    Concatenate,
+    ForwardRef,
+    ParamSpec,
+    TypeVar,
+    cast,
+    get_args,
+    get_type_hints,
+)
 
 from lance_spark.errors import InvalidOptionError
 
 _Group = TypeVar("_Group")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+#: The attribute of a method with the function whose parameters it has.
+_SOURCE = "_has_parameters_of"
 #: The type in an annotation, before the declaration.
 _ANNOTATED = re.compile(r"Annotated\[(.+?), Keyword\(.*\)\]")
 _UNPACKED = re.compile(r"Unpack\[([\w.]+)\]")
@@ -132,7 +148,8 @@ def group_of(function: Callable[..., Any]) -> type | None:
     name = _UNPACKED.fullmatch(str(last.annotation))
     if name is None:
         return None
-    group: type = inspect.unwrap(function).__globals__[name[1]]
+    owner = getattr(function, _SOURCE, None) or inspect.unwrap(function)
+    group: type = owner.__globals__[name[1]]
     return group
 
 
@@ -147,6 +164,30 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
     return signature.replace(parameters=[*own, *keywords])
 
 
+def parameters_of(
+    source: Callable[Concatenate[Any, _P], object],
+) -> Callable[[Callable[..., _R]], Callable[Concatenate[Any, _P], _R]]:
+    """Return a decorator of methods that take the parameters of a function but its first one.
+
+    Type checkers know them. The signature has them, and a docstring with sections gets them.
+
+    Parameters
+    ----------
+    source : callable
+        Its first parameter stands for the object of the method.
+    """
+    _, *shared = inspect.signature(source).parameters.values()
+
+    def decorate(method: Callable[..., _R]) -> Callable[Concatenate[Any, _P], _R]:
+        own = inspect.signature(method)
+        this = next(iter(own.parameters.values()))
+        setattr(method, _SOURCE, source)
+        method.__signature__ = own.replace(parameters=[this, *shared])  # type: ignore[attr-defined]
+        return method
+
+    return decorate
+
+
 def docstring_of(function: Callable[..., Any], group: type) -> str | None:
     """Return the docstring of a function with the keywords of its group.
 
@@ -157,6 +198,9 @@ def docstring_of(function: Callable[..., Any], group: type) -> str | None:
     if not sections:
         return function.__doc__
     added = [declared.lines() for declared in declared_by(group).values()]
+    source = getattr(function, _SOURCE, None)
+    if source is not None:
+        added.insert(0, _parameters_in(source))
     titles = [section[1] for section in sections]
     if "Parameters" in titles:
         following = sections[titles.index("Parameters") + 1 :]
@@ -169,6 +213,16 @@ def docstring_of(function: Callable[..., Any], group: type) -> str | None:
     head, tail = text[:position].rstrip("\n"), text[position:]
     joined = "\n".join(added)
     return f"{head}{separator}{joined}\n" + (f"\n{tail}" if tail else "")
+
+
+def _parameters_in(function: Callable[..., Any]) -> str:
+    """Return the lines of the section of parameters of a docstring."""
+    text = inspect.cleandoc(function.__doc__ or "")
+    sections = list(_SECTION.finditer(text))
+    for section, following in pairwise(sections):
+        if section[1] == "Parameters":
+            return text[section.end() : following.start()].strip("\n")
+    return ""
 
 
 def checked(group: type[_Group], given: Any) -> _Group:

@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.arguments import instances
-from lance_spark.dataset.facts.lance_schema import LanceSchema
 from lance_spark.dataset.fragments.operation_classes import (
     OverlayGroup,
     makes,
@@ -18,6 +17,7 @@ from lance_spark.dataset.fragments.operation_classes import (
     rewritten_index,
 )
 from lance_spark.dataset.fragments.write import as_fragments
+from lance_spark.dataset.lance_schema import LanceSchema
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.table.bases import BaseLike, new_bases
