@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 _Search = TypeVar("_Search")
 
 
-class _Steps(NamedTuple, Generic[_Search]):
+class _SearchSteps(NamedTuple, Generic[_Search]):
     """The steps of a search of texts or vectors.
 
     Attributes
@@ -74,7 +74,7 @@ def searched_rows(reader: VersionReader, request: ScanRequest) -> pa.Table:
     return table if request.children is None else request.children.of_table(table)
 
 
-def _steps(reader: VersionReader, request: ScanRequest) -> _Steps[Any]:
+def _steps(reader: VersionReader, request: ScanRequest) -> _SearchSteps[Any]:
     """Return the steps of the search of a request."""
     limit = None if request.limit is None else request.offset + request.limit
     if request.nearest is not None:
@@ -84,7 +84,7 @@ def _steps(reader: VersionReader, request: ScanRequest) -> _Steps[Any]:
 
 def _nearest_steps(
     reader: VersionReader, request: ScanRequest, limit: int | None
-) -> _Steps[VectorSearch]:
+) -> _SearchSteps[VectorSearch]:
     """Return the steps of a vector search, which finds rows by query and distance.
 
     Raises
@@ -111,7 +111,7 @@ def _nearest_steps(
         )
         return task.nearest_rows(ScanMetrics(), opened, limit)
 
-    return _Steps(
+    return _SearchSteps(
         partial(reader.plan_nearest, query),
         rows,
         lambda search: bool(search.segments),
@@ -121,7 +121,7 @@ def _nearest_steps(
 
 def _text_steps(
     reader: VersionReader, request: ScanRequest, limit: int | None
-) -> _Steps[TextSearch]:
+) -> _SearchSteps[TextSearch]:
     """Return the steps of a full-text search, which finds the rows with the greatest scores first.
 
     Raises
@@ -144,7 +144,7 @@ def _text_steps(
         filtering = reader.text_task(search, schema, (), conditions)
         return task.best_rows(ScanMetrics(), reader.opened_rows(), filtering)
 
-    return _Steps(
+    return _SearchSteps(
         partial(reader.plan_text, query),
         rows,
         can_ignore_indexes,

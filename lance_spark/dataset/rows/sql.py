@@ -77,14 +77,14 @@ class SqlQueryBuilder:
 
     def build(self) -> SqlQuery:
         """Return the query."""
-        source = _Source(self._dataset, self._options)
+        source = _SqlSource(self._dataset, self._options)
         return SqlQuery(source, self._name, self._text, self._batch_size)
 
 
 class SqlQuery:
     """A query that can be run, any number of times."""
 
-    def __init__(self, source: _Source, name: str, text: str, batch_size: int) -> None:
+    def __init__(self, source: _SqlSource, name: str, text: str, batch_size: int) -> None:
         self._source = source
         self._name = name
         self._text = text
@@ -152,7 +152,7 @@ def _keep_filters(connection: Any) -> None:
         return
 
 
-class _Source(ArrowDataset):
+class _SqlSource(ArrowDataset):
     """A version of a table with some hidden columns, as DuckDB reads it."""
 
     def __init__(self, dataset: Dataset, options: dict[str, Any]) -> None:
