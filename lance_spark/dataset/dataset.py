@@ -40,14 +40,14 @@ from lance_spark.errors import (
     naming,
 )
 from lance_spark.file.schema.extension_types import extended_schema
-from lance_spark.keywords import checked, of_group, parameters_of
+from lance_spark.keywords import also_takes, checked, of_group, parameters_of, without_group
 from lance_spark.mutations.compaction.options import (
     CompactionKeywords,
     CompactionOptions,
     CompactKeywords,
 )
 from lance_spark.namespace import table_entry
-from lance_spark.progress import ProgressCallback, reports_progress
+from lance_spark.progress import ProgressKeywords, reports_progress
 from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.storage.commit.lock import CommitLock, with_lock
 from lance_spark.storage.commit.manifest_store import ManifestStore, with_store
@@ -1517,6 +1517,7 @@ class Dataset:
 
     @takes_keywords(refused=REFUSED_OF_INDEXES)
     @reports_progress
+    @also_takes(RetryProgressKeywords)
     def create_scalar_index(
         self,
         column: str,
@@ -1527,11 +1528,6 @@ class Dataset:
         train: bool = True,
         fragment_ids: Collection[int] | None = None,
         num_segments: int = 1,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = 5,
-        max_retries: int = 20,
-        progress_callback: ProgressCallback | None = None,
         **options: Any,
     ) -> Self:
         """Create an index of a column, which scans with filters use.
@@ -1563,16 +1559,6 @@ class Dataset:
             Ids of the fragments to cover; all by default. Rows of other fragments are scanned.
         num_segments : int
             Number of segments. A segment of a ``JSON`` or ``RTREE`` index is made in memory.
-        commit_message : str, optional
-        transaction_properties : mapping of str to str, optional
-            Stored in the transaction.
-        conflict_retries : int
-            Maximum number of times to create the index again after another client rewrote
-            fragments.
-        max_retries : int
-            Maximum number of times to retry the commit after other clients committed first.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
         **options
             ``zone_size``: rows of a page of a BTREE index; 4,096 by default.
             ``rows_per_zone``: live rows of a zone of a ZONEMAP index; 8,192 by default.
@@ -1618,23 +1604,19 @@ class Dataset:
             self._table,
             column,
             index_type,
-            options,
+            without_group(RetryProgressKeywords, options),
             name=name,
             replace=replace,
             train=train,
             fragment_ids=fragment_ids,
             num_segments=num_segments,
         )
-        commit_options = CommitOptions.of(
-            commit_message=commit_message,
-            transaction_properties=transaction_properties,
-            conflict_retries=conflict_retries,
-            max_retries=max_retries,
-        )
-        return self._committed(create_index(self._table, request, commit_options))
+        commit = CommitOptions.of(**of_group(RetryProgressKeywords, options))
+        return self._committed(create_index(self._table, request, commit))
 
     @takes_keywords(refused=REFUSED_OF_VECTORS)
     @reports_progress
+    @also_takes(RetryProgressKeywords)
     def create_index(
         self,
         column: str | Sequence[str],
@@ -1651,11 +1633,6 @@ class Dataset:
         train: bool = True,
         fragment_ids: Collection[int] | None = None,
         num_segments: int = 1,
-        commit_message: str | None = None,
-        transaction_properties: Mapping[str, str] | None = None,
-        conflict_retries: int = 5,
-        max_retries: int = 20,
-        progress_callback: ProgressCallback | None = None,
         **options: Any,
     ) -> Self:
         """Create an index of a column of vectors, which searches by `nearest` use.
@@ -1697,11 +1674,8 @@ class Dataset:
             ``PQ``, and 1,048,576 for types with graphs.
         train : bool
             Whether the index covers the rows of this version. Otherwise it is empty.
-        fragment_ids, num_segments, commit_message, transaction_properties, conflict_retries, \
-        max_retries
+        fragment_ids, num_segments
             As for `create_scalar_index`. All segments have the same centroids and codewords.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
         **options
             ``num_bits``: bits of a codeword of ``PQ``, 8 (the default) or 4; of an item of ``RQ``,
             from 1 to 9, 5 by default. ``sample_rate``: rows that are read for each partition and
@@ -1742,7 +1716,7 @@ class Dataset:
 
         config = vector_config(
             index_type,
-            options,
+            without_group(RetryProgressKeywords, options),
             metric=metric,
             num_partitions=num_partitions,
             ivf_centroids=ivf_centroids,
@@ -1758,10 +1732,7 @@ class Dataset:
             train=train,
             fragment_ids=fragment_ids,
             num_segments=num_segments,
-            commit_message=commit_message,
-            transaction_properties=transaction_properties,
-            conflict_retries=conflict_retries,
-            max_retries=max_retries,
+            **of_group(RetryKeywords, options),
         )
 
     @reports_progress
@@ -1839,9 +1810,7 @@ class Dataset:
         return self._committed(drop_index(self._table, name, options))
 
     @reports_progress
-    def check_index(
-        self, name: str, *, progress_callback: ProgressCallback | None = None
-    ) -> IndexCheck:
+    def check_index(self, name: str, **keywords: Unpack[ProgressKeywords]) -> IndexCheck:
         """Compare an index with its column, in both directions.
 
         Reads the index and the column, one segment of the index after the other. Changes nothing.
@@ -1852,8 +1821,6 @@ class Dataset:
         ----------
         name : str
             Name of the index.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -1993,6 +1960,7 @@ class Dataset:
 
     @takes_keywords(refused=REFUSED_OF_VECTORS)
     @reports_progress
+    @also_takes(ProgressKeywords)
     def create_index_uncommitted(
         self,
         column: str | Sequence[str],
@@ -2008,7 +1976,6 @@ class Dataset:
         target_partition_size: int | None = None,
         train: bool = True,
         fragment_ids: Collection[int] | None = None,
-        progress_callback: ProgressCallback | None = None,
         **options: Any,
     ) -> Index:
         """Write one segment of an index, over some fragments. No version refers to its files.
@@ -2027,8 +1994,6 @@ class Dataset:
             Has no effect: the commit decides.
         metric, num_partitions, ivf_centroids, pq_codebook, num_sub_vectors, target_partition_size
             As in `create_index`, for columns of vectors.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
         **options
             Parameters of the type.
 
@@ -2058,7 +2023,7 @@ class Dataset:
 
         config = segment_config(
             index_type,
-            options,
+            without_group(ProgressKeywords, options),
             metric=metric,
             num_partitions=num_partitions,
             ivf_centroids=ivf_centroids,
@@ -2078,7 +2043,7 @@ class Dataset:
 
     @reports_progress
     def merge_existing_index_segments(
-        self, segments: Sequence[Any], *, progress_callback: ProgressCallback | None = None
+        self, segments: Sequence[Any], **keywords: Unpack[ProgressKeywords]
     ) -> Index:
         """Write one segment in place of several; no version refers to its files.
 
@@ -2087,8 +2052,6 @@ class Dataset:
         segments : sequence of Index
             Segments of one column and type, which cover different fragments. Segments of vectors
             must have one metric, segments of texts one tokenizer. The segments are not deleted.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -2443,8 +2406,7 @@ class Dataset:
         target_path: str | os.PathLike[str],
         reference: Reference | None = None,
         storage_options: Mapping[str, str] | None = None,
-        *,
-        progress_callback: ProgressCallback | None = None,
+        **keywords: Unpack[ProgressKeywords],
     ) -> Self:
         """Create a table with copies of all files of a version, and open it.
 
@@ -2452,8 +2414,6 @@ class Dataset:
         ----------
         target_path, reference, storage_options
             As in `shallow_clone`.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -2833,7 +2793,7 @@ class Dataset:
         delete_rate_limit: int | None = None,
         delete_concurrency: int | None = None,
         dry_run: bool = False,
-        progress_callback: ProgressCallback | None = None,
+        **keywords: Unpack[ProgressKeywords],
     ) -> CleanupStats:
         """Remove old versions, and the files that only they refer to.
 
@@ -2867,8 +2827,6 @@ class Dataset:
             one.
         dry_run : bool
             Remove nothing; only return what would be removed.
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
 
         Returns
         -------
@@ -2905,16 +2863,11 @@ class Dataset:
         )
 
     @reports_progress
-    def validate(self, *, progress_callback: ProgressCallback | None = None) -> None:
+    def validate(self, **keywords: Unpack[ProgressKeywords]) -> None:
         """Check that the manifest of the version is consistent, and that its files fit it.
 
         Reads the ends of all data files, the deletion files, and row ids and row versions, but no
         values of columns. Changes nothing. `lance_spark.scan.validate` lists the checks.
-
-        Parameters
-        ----------
-        progress_callback : callable, optional
-            Receives a `lance_spark.Progress` from time to time.
 
         Raises
         ------
