@@ -108,8 +108,8 @@ class ScanKeywords(ProjectionKeywords, FilterKeywords, IndexKeywords, SearchKeyw
         Keyword("Whether all batches but the last one have exactly `batch_size` rows."),
     ]
     order_by: Annotated[
-        Iterable[ColumnOrdering | str] | None,
-        Keyword("Columns by which the rows are ordered. NaN is the largest number."),
+        str | Iterable[ColumnOrdering | str] | None,
+        Keyword("Column or columns by which the rows are ordered. NaN is the largest number."),
     ]
     disable_scoring_autoprojection: Annotated[
         bool | None,
