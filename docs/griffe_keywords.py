@@ -1,26 +1,27 @@
 """An extension of griffe: pages show the keywords of a group one by one.
 
-A function that takes ``**keywords: Unpack[Group]`` has in the site the signature and the docstring
-that it has at run time; see `lance_spark.keywords`.
+A function that takes ``**keywords: Unpack[Group]``, or the parameters of another function, has in
+the site the signature and the docstring that it has at run time; see `lance_spark.keywords`.
 """
 
 from __future__ import annotations
 
+import inspect
 from importlib import import_module
 from typing import Any
 
 import griffe
 
-from lance_spark.keywords import declared_by, docstring_of, group_of
+from lance_spark.keywords import docstring_of, group_of, signature_of
 
 
 class Keywords(griffe.Extension):
-    """Replaces the last parameter of functions that take a group."""
+    """Replaces the parameters of functions that take a group."""
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
         """Change a function that was read from its source."""
         *_, last = func.parameters or [None]
-        if last is None or not str(last.annotation or "").startswith("Unpack["):
+        if last is None or not str(last.annotation or "").startswith(("Unpack[", "Any")):
             return
         module = func.module.path
         function: Any = import_module(module)
@@ -30,15 +31,20 @@ class Keywords(griffe.Extension):
         group = group_of(function)
         if group is None:
             return
-        del func.parameters[last.name]
-        for name, declared in declared_by(group).items():
-            func.parameters.add(
-                griffe.Parameter(
-                    name,
-                    annotation=declared.type,
-                    kind=griffe.ParameterKind.keyword_only,
-                    default=repr(declared.keyword.default),
-                )
-            )
+        for name in [parameter.name for parameter in func.parameters]:
+            del func.parameters[name]
+        for parameter in signature_of(function).parameters.values():
+            func.parameters.add(_converted(parameter))
         if func.docstring is not None:
             func.docstring.value = docstring_of(function, group) or ""
+
+
+def _converted(parameter: inspect.Parameter) -> griffe.Parameter:
+    """Return a parameter as griffe keeps it."""
+    is_annotated = parameter.annotation is not parameter.empty
+    return griffe.Parameter(
+        parameter.name,
+        annotation=parameter.annotation if is_annotated else None,
+        kind=griffe.ParameterKind(parameter.kind.description),
+        default=None if parameter.default is parameter.empty else repr(parameter.default),
+    )

@@ -22,8 +22,8 @@ from lance_spark._version import __version__
 
 if TYPE_CHECKING:
     from lance_spark import errors
+    from lance_spark.dataset.cache_stats import cache_stats
     from lance_spark.dataset.dataset import Dataset, open_dataset
-    from lance_spark.dataset.facts.cache_stats import cache_stats
     from lance_spark.dataset.write import write_dataset
     from lance_spark.errors import LanceError
     from lance_spark.mutations.columns.batch_udf import batch_udf
@@ -73,7 +73,7 @@ if not TYPE_CHECKING:
             "MergeBuilder": "lance_spark.spark.table",
             "Progress": "lance_spark.progress",
             "batch_udf": "lance_spark.mutations.columns.batch_udf",
-            "cache_stats": "lance_spark.dataset.facts.cache_stats",
+            "cache_stats": "lance_spark.dataset.cache_stats",
             "enable": "lance_spark.spark.jvm.enable",
             "errors": "lance_spark.errors",
             "is_enabled": "lance_spark.spark.jvm.enable",

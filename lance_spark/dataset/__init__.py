@@ -21,15 +21,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset.changes.merge_insert import MergeInsertBuilder
     from lance_spark.dataset.changes.merge_rows import MergeResult
     from lance_spark.dataset.dataset import Dataset, open_dataset
-    from lance_spark.dataset.facts.delta import DatasetDelta
-    from lance_spark.dataset.facts.lance_schema import LanceSchema
-    from lance_spark.dataset.facts.optimizer import DatasetOptimizer
-    from lance_spark.dataset.facts.session import Session
-    from lance_spark.dataset.facts.statistics import (
-        DatasetStatistics,
-        DataStatistics,
-        FieldStatistics,
-    )
+    from lance_spark.dataset.delta import DatasetDelta
     from lance_spark.dataset.files.models import IvfModel, PqModel
     from lance_spark.dataset.files.reader import (
         LanceBufferDescriptor,
@@ -58,13 +50,21 @@ if TYPE_CHECKING:
         LsmVectorSearchPlanner,
     )
     from lance_spark.dataset.fresh.snapshots import ShardSnapshot
+    from lance_spark.dataset.lance_schema import LanceSchema
     from lance_spark.dataset.mem_wal import evaluate_sharding_spec
+    from lance_spark.dataset.optimizer import DatasetOptimizer
     from lance_spark.dataset.rows.blob_values import Blob, BlobType, blob_array, blob_field
     from lance_spark.dataset.rows.sql import SqlQuery, SqlQueryBuilder
     from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
     from lance_spark.dataset.scanning.ordered import ColumnOrdering
     from lance_spark.dataset.scanning.scanner import Scanner
     from lance_spark.dataset.scanning.statistics import ScanStatistics
+    from lance_spark.dataset.session import Session
+    from lance_spark.dataset.stats import (
+        DatasetStatistics,
+        DataStatistics,
+        FieldStatistics,
+    )
     from lance_spark.dataset.tags import TagInfo, Tags
     from lance_spark.dataset.write import write_dataset
     from lance_spark.mem_wal.cleanup import MemWalCleanup
@@ -172,7 +172,7 @@ if not TYPE_CHECKING:
         {
             "IvfModel": "lance_spark.dataset.files.models",
             "PqModel": "lance_spark.dataset.files.models",
-            "LanceSchema": "lance_spark.dataset.facts.lance_schema",
+            "LanceSchema": "lance_spark.dataset.lance_schema",
             "Blob": "lance_spark.dataset.rows.blob_values",
             "BlobType": "lance_spark.dataset.rows.blob_values",
             "blob_array": "lance_spark.dataset.rows.blob_values",
@@ -211,15 +211,15 @@ if not TYPE_CHECKING:
             "CompactionPlan": "lance_spark.dataset.changes.compaction",
             "CompactionTask": "lance_spark.dataset.changes.compaction",
             "RewriteResult": "lance_spark.dataset.changes.compaction",
-            "Session": "lance_spark.dataset.facts.session",
+            "Session": "lance_spark.dataset.session",
             "CompactionMetrics": "lance_spark.mutations.compaction.task",
             "Dataset": "lance_spark.dataset.dataset",
             "ExecutionPlan": "lance_spark.dataset.fresh.scanners",
-            "DatasetDelta": "lance_spark.dataset.facts.delta",
-            "DatasetOptimizer": "lance_spark.dataset.facts.optimizer",
-            "DatasetStatistics": "lance_spark.dataset.facts.statistics",
-            "DataStatistics": "lance_spark.dataset.facts.statistics",
-            "FieldStatistics": "lance_spark.dataset.facts.statistics",
+            "DatasetDelta": "lance_spark.dataset.delta",
+            "DatasetOptimizer": "lance_spark.dataset.optimizer",
+            "DatasetStatistics": "lance_spark.dataset.stats",
+            "DataStatistics": "lance_spark.dataset.stats",
+            "FieldStatistics": "lance_spark.dataset.stats",
             "MergeInsertBuilder": "lance_spark.dataset.changes.merge_insert",
             "MergeResult": "lance_spark.dataset.changes.merge_rows",
             "Fragment": "lance_spark.table.fragments.fragment",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
-from lance_spark.dataset.error_paths import names_table
+from lance_spark.dataset._decorators import prefixes_errors
 from lance_spark.errors import InvalidInputError
 from lance_spark.table.open import OpenTable, check_newest_writable
 from lance_spark.table.refs.branch_store import Branch, read_branches
@@ -43,7 +43,7 @@ class BranchInfo(TypedDict):
 _Ordered = list[tuple[str, BranchInfo]]
 
 
-@names_table
+@prefixes_errors
 class Branches:
     """The branches of a table except the main one. Made by `Dataset.branches`."""
 

@@ -11,7 +11,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.row_meta import SCORE
-from lance_spark.scan.text.columns import can_ignore_index
+from lance_spark.scan.text.columns import needs_index
 from lance_spark.scan.text.queries import FullTextQuery, QueryLike, leaves, parse_query
 from lance_spark.scan.text.search import TextSearch, indexed_columns
 from lance_spark.table.indexes import sections as indexes
@@ -40,7 +40,7 @@ def parsed_query(table: OpenTable, query: QueryLike) -> FullTextQuery:
 def can_ignore_indexes(search: TextSearch) -> bool:
     """Return whether texts can be read in place of indexes, if there are any."""
     uses_index = any(plan.segments for plan in search.columns.values())
-    return uses_index and can_ignore_index(list(leaves(search.query)), fast_search=False)
+    return uses_index and not needs_index(list(leaves(search.query)))
 
 
 def score_field(names: Sequence[str]) -> pa.Field:

@@ -7,6 +7,7 @@ of rows with equal distances, the index may find others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.arguments import check_least
-from lance_spark.dataset.fragments.methods import FragmentMethods
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX, ROW_ID
 
 if TYPE_CHECKING:
+    from lance_spark.dataset.dataset import Dataset
     from lance_spark.scan.vectors.columns import VectorType
     from lance_spark.scan.vectors.ivf import Vectors
     from lance_spark.scan.vectors.metric import Metric
@@ -126,58 +127,28 @@ class RecallPlan:
         return queries[is_other], is_other
 
 
-class RecallMethods(FragmentMethods):
-    """Methods of `Dataset` that measure indexes of vectors."""
+def measure_recall(
+    dataset: Dataset, name: str, sample: int, k: int, seed: int, options: Mapping[str, Any]
+) -> IndexRecall:
+    """Measure how many of the nearest rows an index finds; see `Dataset.index_recall`."""
+    plan = plan_recall(dataset, name, sample, k, seed)
+    query = {
+        "column": plan.column,
+        "q": plan.vectors,
+        "k": plan.k + 1,
+        "metric": plan.metric.value,
+    }
 
-    def index_recall(
-        self, name: str, sample: int = 100, k: int = 10, *, seed: int = 0, **options: Any
-    ) -> IndexRecall:
-        """Measure how many of the nearest rows an index of vectors finds.
+    def rows(**others: Any) -> pa.Table:
+        nearest = {**query, **others}
+        return dataset.to_table([plan.names[0]], nearest=nearest, with_row_id=True)
 
-        The queries are vectors of random rows. For each, the nearest other rows are found by the
-        index and exactly, which reads the whole column.
-
-        Parameters
-        ----------
-        name : str
-            Name of the index.
-        sample : int
-            Number of queries.
-        k : int
-            Rows for each query.
-        seed : int
-            Another seed chooses other rows.
-        **options
-            Keys of `nearest` of `to_table`, such as ``nprobes`` and ``refine_factor``.
-
-        Raises
-        ------
-        InvalidInputError
-            The index does not exist, or is not an index of vectors.
-        CorruptTableError, CorruptFileError, StorageError
-
-        Examples
-        --------
-        >>> dataset.index_recall("vector_idx", nprobes=20).recall  # doctest: +SKIP
-        0.97
-        """
-        plan = plan_recall(self, name, sample, k, seed)
-        query = {
-            "column": plan.column,
-            "q": plan.vectors,
-            "k": plan.k + 1,
-            "metric": plan.metric.value,
-        }
-
-        def rows(**others: Any) -> pa.Table:
-            return self.to_table([plan.names[0]], nearest={**query, **others}, with_row_id=True)
-
-        if not len(plan.ids):
-            return IndexRecall(name, plan.k, 0, float("nan"), float("nan"))
-        return plan.compare(rows(**options), rows(use_index=False))
+    if not len(plan.ids):
+        return IndexRecall(name, plan.k, 0, float("nan"), float("nan"))
+    return plan.compare(rows(**options), rows(use_index=False))
 
 
-def plan_recall(dataset: FragmentMethods, name: str, sample: int, k: int, seed: int) -> RecallPlan:
+def plan_recall(dataset: Dataset, name: str, sample: int, k: int, seed: int) -> RecallPlan:
     """Choose the queries of a measurement.
 
     Raises
@@ -218,7 +189,7 @@ def plan_recall(dataset: FragmentMethods, name: str, sample: int, k: int, seed: 
             f"{table.store.display}: index {name!r}: recall is not measured for multivectors"
         )
     query = {"column": column, "q": np.zeros(dtype.dimension), "metric": opened.metric.value}
-    used = dataset._plan_nearest(parse_nearest(query)).indexes
+    used = dataset._reader.plan_nearest(parse_nearest(query)).indexes
     if [index.name for index in used] != [name]:
         reason = (
             f"index {used[0].name!r} of the same column and metric is; drop that to measure it"

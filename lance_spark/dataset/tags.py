@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping
 from typing import TypedDict
 
-from lance_spark.dataset.error_paths import names_table
+from lance_spark.dataset._decorators import prefixes_errors
 from lance_spark.errors import InvalidInputError
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable, Reference, check_newest_writable, resolve_version
@@ -40,7 +40,7 @@ class TagInfo(TypedDict):
 _Ordered = list[tuple[str, TagInfo]]
 
 
-@names_table
+@prefixes_errors
 class Tags:
     """The tags of all branches of a table. Made by `Dataset.tags`.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 import pyarrow as pa
 
 from lance_spark.arguments import takes_keywords
+from lance_spark.dataset._decorators import prefixes_errors_at
 from lance_spark.dataset.changes.write_options import (
     REFUSED,
     UNUSED,
@@ -17,7 +18,6 @@ from lance_spark.dataset.changes.write_options import (
     WriteKeywords,
 )
 from lance_spark.dataset.dataset import Dataset
-from lance_spark.dataset.error_paths import names_table_at
 from lance_spark.keywords import checked, of_group
 from lance_spark.namespace import table_entry
 from lance_spark.progress import reports_progress
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @takes_keywords(renamed={"data_obj": "data"}, unused=UNUSED, refused=REFUSED)
-@names_table_at
+@prefixes_errors_at
 @reports_progress
 def write_dataset(
     data: pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch],

@@ -53,6 +53,11 @@ def at_version(table: OpenTable, manifest: Manifest) -> OpenTable:
     return OpenTable(paths, manifest, table.target_bases)
 
 
+def newest(table: OpenTable) -> OpenTable:
+    """Return a table at the newest version of its branch, which is looked up."""
+    return at_version(table, read_latest(table.store))
+
+
 def retry_on_conflict(
     table: OpenTable,
     change: Callable[[OpenTable], _Result],

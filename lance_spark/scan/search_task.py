@@ -57,6 +57,8 @@ class SearchedVersion:
         Returns the fields from the top-level field to a column, by its name.
     stable_row_ids : bool
         Whether the table has them.
+    fast_search : bool
+        Whether searches leave out rows that no index covers.
     """
 
     paths: TablePaths
@@ -64,14 +66,13 @@ class SearchedVersion:
     fragments: Sequence[Fragment]
     field_path: Callable[[str], tuple[Field, ...]]
     stable_row_ids: bool
+    fast_search: bool = False
 
     def coverage(
         self,
         path: tuple[Field, ...],
         segments: Iterable[BitMap],
         moved: MovedRows,
-        *,
-        fast_search: bool,
     ) -> tuple[BitMap, dict[int, int], dict[int, BitMap]]:
         """Return which rows segments of an index cover.
 
@@ -85,8 +86,6 @@ class SearchedVersion:
         segments : iterable of BitMap
             The fragments that each segment was built on.
         moved : MovedRows
-        fast_search : bool
-            Whether rows that no index covers are left out.
 
         Returns
         -------
@@ -115,13 +114,14 @@ class SearchedVersion:
                 covered.discard(fragment.id)
             elif rows:
                 overlaid[fragment.id] = rows
+        if self.fast_search:
+            return covered, {}, overlaid
         uncovered = {
             fragment.id: fragment.physical_rows
             for fragment in self.fragments
-            if not fast_search and fragment.id not in covered
+            if fragment.id not in covered
         }
-        if not fast_search:
-            uncovered.update((number, len(rows)) for number, rows in overlaid.items())
+        uncovered.update((number, len(rows)) for number, rows in overlaid.items())
         return covered, uncovered, overlaid
 
 

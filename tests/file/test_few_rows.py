@@ -95,7 +95,7 @@ def test_pages_of_many_bytes_are_not_kept(path: str, monkeypatch: pytest.MonkeyP
     expected = lance.dataset(path).take([5, 9_000])
     for _ in range(2):
         assert dataset.take([5, 9_000]).to_pylist() == expected.to_pylist()
-        assert not any(file._readers for file in dataset._open_files._files.values())
+        assert not any(file._readers for file in dataset._reader.open_files._files.values())
 
 
 def test_damage_is_named(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_only_overlaid_rows_are_read(tmp_path: Path) -> None:
     dataset = dataset.create_scalar_index("s", "INVERTED")
     dataset = dataset.create_index("v", "IVF_FLAT", num_partitions=1)
     dataset = dataset.update({"s": "zork9"}, "s = 'zork0' AND i < 11", mode="overlay")
-    search = dataset._plan_text(q.MatchQuery("zork9", "s"), fast_search=False)
+    search = dataset._reader.plan_text(q.MatchQuery("zork9", "s"), fast_search=False)
     assert dict(search.columns["s"].uncovered) == {0: 3}
     table = dataset.to_table(["s"], full_text_query=q.MatchQuery("zork9", "s"))
     assert table.num_rows == 3

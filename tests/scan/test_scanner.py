@@ -280,4 +280,5 @@ def test_an_order_of_wide_rows_is_read_in_parts(
     assert max(parts) < 1_200_000
     assert max(batch.num_rows for batch in batches) > 150
     top = dataset.to_table(["k"], order_by=["k"], limit=7)
+    assert dataset.to_table(["k"], order_by="k", limit=7).equals(top)
     assert top["k"].to_pylist() == expected[:7]

@@ -98,8 +98,8 @@ def _member(name: str, member: Any) -> list[str]:
     if isinstance(member, classmethod | staticmethod):
         decorator = f"    @{type(member).__name__}"
         return [decorator, *_signature(f"    def {name}", member.__func__, "    ")]
-    # A call of such a class makes an object of another class.
-    if hasattr(member, "made"):
+    # A call of such a class returns an object of another class.
+    if hasattr(member, "target"):
         return _signature(f"    class {name}", member, "    ")
     return _signature(f"    def {name}", member, "    ") if inspect.isfunction(member) else []
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lance_spark.dataset.facts.optimizer import given_options
+from lance_spark.dataset.optimizer import given_options
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.commits import at_version
 from lance_spark.mutations.compaction.options import CompactionOptions

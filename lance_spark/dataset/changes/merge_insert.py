@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -17,12 +17,16 @@ from lance_spark.dataset.changes.merge_rows import (
     execute,
     execute_uncommitted,
 )
-from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.progress import ProgressCallback, reporting
 from lance_spark.table.commit.options import CommitOptions, check_timeout
 from lance_spark.table.commit.transaction import Transaction
+from lance_spark.table.primary_key import primary_key
 from lance_spark.table.sources import table_of
+
+if TYPE_CHECKING:
+    from lance_spark.dataset.dataset import Dataset
+    from lance_spark.file.schema.schema import Schema
 
 _WRITE_MODES = ("auto", "rewrite_rows", "rewrite_columns")
 
@@ -37,7 +41,7 @@ class MergeInsertBuilder:
         Columns by which rows match.
     """
 
-    def __init__(self, dataset: ScannerMethods, on: Sequence[str]) -> None:
+    def __init__(self, dataset: Dataset, on: Sequence[str]) -> None:
         self._dataset = dataset
         self._on = tuple(on)
         self._clauses = MergeClauses()
@@ -242,3 +246,31 @@ class MergeInsertBuilder:
             retry_timeout=self._timeout,
         )
         return table_of(data_obj, schema), options
+
+
+def key_names(schema: Schema, on: str | Iterable[str] | None) -> list[str]:
+    """Return the columns by which the rows of a merge match; see `Dataset.merge_insert`.
+
+    Raises
+    ------
+    InvalidInputError
+        A column does not exist, or no column is given and the table has no primary key.
+    """
+    if on is None:
+        paths = primary_key(schema)
+        if not paths or any(len(path) > 1 for path in paths):
+            raise InvalidInputError(
+                "merge_insert: give the columns `on`; the table has no primary key of "
+                "top-level columns"
+            )
+        return [path[0].name for path in paths]
+    names = [on] if isinstance(on, str) else list(on)
+    if not names:
+        raise InvalidInputError("merge_insert: `on` must have at least one column")
+    for name in names:
+        if name not in schema.names:
+            schema.field(name)
+            raise InvalidInputError(
+                f"merge_insert: {name!r} must be a top-level column, not a child of a struct"
+            )
+    return names

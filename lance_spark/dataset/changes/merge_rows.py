@@ -49,7 +49,7 @@ from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:
-    from lance_spark.dataset.scanning.methods import ScannerMethods
+    from lance_spark.dataset.dataset import Dataset
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.table.commit.options import CommitOptions
     from lance_spark.table.manifest.manifest import Manifest
@@ -114,7 +114,7 @@ class MergeClauses:
 
 
 def execute(
-    dataset: ScannerMethods,
+    dataset: Dataset,
     on: Sequence[str],
     clauses: MergeClauses,
     source: pa.Table,
@@ -135,7 +135,7 @@ def execute(
 
 
 def execute_uncommitted(
-    dataset: ScannerMethods,
+    dataset: Dataset,
     on: Sequence[str],
     clauses: MergeClauses,
     source: pa.Table,
@@ -157,7 +157,7 @@ def _counts(rows: MergedRows) -> MergeCounts:
 
 
 def plan_merge(
-    dataset: ScannerMethods, on: Sequence[str], clauses: MergeClauses, source: pa.Table
+    dataset: Dataset, on: Sequence[str], clauses: MergeClauses, source: pa.Table
 ) -> MergedRows:
     """Return what a merge changes in a version."""
     source = _aligned(source, dataset._table.schema, on)
@@ -335,7 +335,7 @@ def _struct(table: ChunkedRows, rows: _Indexes) -> pa.StructArray:
 
 
 def _check(
-    dataset: ScannerMethods,
+    dataset: Dataset,
     on: Sequence[str],
     clauses: MergeClauses,
     match: KeyMatch,

@@ -1,4 +1,4 @@
-"""The options of a write, and keywords of pylance's writers that this package does not have."""
+"""The options of a write, and keywords of pylance's methods that this package does not have."""
 
 from __future__ import annotations
 
@@ -21,6 +21,20 @@ UNUSED = ("data_cache_bytes", "max_page_bytes", "max_rows_per_group", "session")
 REFUSED: Refusals = {
     "use_legacy_format": ((False,), "give data_storage_version='0.1'"),
     "enable_v2_manifest_paths": ((True,), "manifests of new tables have names of scheme V2"),
+}
+#: Options of a compaction that choose how pylance copies.
+UNUSED_OF_COMPACTION = (
+    "batch_size",
+    "binary_copy_read_batch_bytes",
+    "compaction_mode",
+    "io_buffer_size",
+    "max_rows_per_group",
+)
+REFUSED_OF_INDEXES: Refusals = {"index_uuid": ((), "each segment gets an id of its own")}
+REFUSED_OF_VECTORS: Refusals = {
+    **REFUSED_OF_INDEXES,
+    "ivf_centroids_file": ((), "give ivf_centroids"),
+    "precomputed_partition_dataset": ((), "give ivf_centroids: vectors are assigned to them"),
 }
 
 

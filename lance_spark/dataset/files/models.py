@@ -14,7 +14,11 @@ import pyarrow as pa
 
 from lance_spark.dataset.files.reader import LanceFileReader
 from lance_spark.dataset.files.writer import LanceFileWriter
-from lance_spark.errors import CorruptFileError
+from lance_spark.errors import CorruptFileError, InvalidInputError
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.vectors.files.segment import open_segment
+from lance_spark.table.indexes import sections
+from lance_spark.table.open import OpenTable
 
 
 class IvfModel:
@@ -130,3 +134,39 @@ def _load(
     if table.column_names != [name] or key.encode() not in metadata:
         raise CorruptFileError(f"{os.fspath(uri)}: the file has no model with {name}")
     return table.column(0).combine_chunks(), metadata
+
+
+def ivf_model(table: OpenTable, index_name: str) -> IvfModel:
+    """Return the centroids of an index of vectors; see `Dataset.get_ivf_model`.
+
+    Raises
+    ------
+    InvalidInputError
+        The index does not exist, has no vectors, or is empty.
+    CorruptFileError, StorageError
+    """
+    for segment in sections.section_of(table.manifest).indices:
+        if segment.name != index_name or sections.type_of_index(segment) != "VECTOR":
+            continue
+        opened = open_segment(IndexFiles(table.paths, segment))
+        if opened is not None:
+            centroids = opened.ivf.centroids
+            values = pa.array(centroids.ravel())
+            array = pa.FixedSizeListArray.from_arrays(values, centroids.shape[1])
+            return IvfModel(array, opened.metric.value)
+    raise InvalidInputError(f"index {index_name!r} is not an index of vectors, or is empty")
+
+
+def name_of_vector_index(table: OpenTable, column: str) -> str:
+    """Return the name of the first index of a column of vectors.
+
+    Raises
+    ------
+    InvalidInputError
+        There is none.
+    """
+    number = table.schema.field(column).id
+    for segment in sections.section_of(table.manifest).indices:
+        if number in segment.fields and sections.type_of_index(segment) == "VECTOR":
+            return segment.name
+    raise InvalidInputError(f"column {column!r} has no index of vectors")

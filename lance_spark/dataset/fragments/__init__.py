@@ -2,7 +2,6 @@
 
 | module | content |
 | --- | --- |
-| `methods` | the methods of `Dataset` |
 | `fragment` | `DatasetFragment`: reads one fragment, and makes its changed metadata |
 | `columns` | columns of one fragment: new ones, and new values |
 | `write` | `write_fragments`: files of new fragments without a commit |

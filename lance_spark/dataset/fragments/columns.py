@@ -26,7 +26,7 @@ from lance_spark.table.rows.deletions import encode_bitmap
 from lance_spark.table.sources import table_of
 
 if TYPE_CHECKING:
-    from lance_spark.dataset.scanning.methods import ScannerMethods
+    from lance_spark.dataset.dataset import Dataset
     from lance_spark.table.open import OpenTable
 
 Transform = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -46,7 +46,7 @@ class _NextRows:
 
 
 def _join(
-    dataset: ScannerMethods,
+    dataset: Dataset,
     data: Any,
     left_on: str,
     right_on: str | None,
@@ -63,7 +63,7 @@ def _join(
 
 
 def with_columns(
-    dataset: ScannerMethods,
+    dataset: Dataset,
     fragment: Fragment,
     values: Any,
     columns: Sequence[str] | None,
@@ -90,7 +90,7 @@ def with_columns(
     if callable(values):
         transform = values
         if schema is None:
-            sample = dataset._select(columns, "all_binary").to_arrow().empty_table()
+            sample = dataset._reader.select(columns, "all_binary").to_arrow().empty_table()
             rows = next(
                 iter(
                     dataset.scanner(
@@ -112,7 +112,7 @@ def with_columns(
 
 
 def joined(
-    dataset: ScannerMethods,
+    dataset: Dataset,
     fragment: Fragment,
     data: Any,
     left_on: str,
@@ -161,7 +161,7 @@ def _filled(
 
 
 def updated(
-    dataset: ScannerMethods,
+    dataset: Dataset,
     fragment: Fragment,
     data: Any,
     left_on: str,

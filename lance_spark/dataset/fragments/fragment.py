@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.dataset.error_paths import names_table_by
+from lance_spark.dataset._decorators import prefixes_errors_by
 from lance_spark.dataset.fragments.write import write_fragments
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
@@ -22,12 +22,12 @@ from lance_spark.table.paths import deletion_path
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lance_spark.dataset.planning import Columns, Filter
-    from lance_spark.dataset.scanning.methods import ScannerMethods
+    from lance_spark.dataset.dataset import Dataset
+    from lance_spark.dataset.scanning.options import Columns, Filter
     from lance_spark.dataset.scanning.scanner import Scanner
 
 
-@names_table_by(lambda fragment: fragment._dataset._table.store.display)
+@prefixes_errors_by(lambda fragment: fragment._dataset._table.store.display)
 class DatasetFragment:
     """One fragment of a version. Made by `Dataset.get_fragments` and `Dataset.get_fragment`.
 
@@ -40,7 +40,7 @@ class DatasetFragment:
     >>> kept = [fragment for fragment in changed if fragment is not None]
     """
 
-    def __init__(self, dataset: ScannerMethods, fragment: Fragment | int) -> None:
+    def __init__(self, dataset: Dataset, fragment: Fragment | int) -> None:
         if isinstance(fragment, int):
             numbers = {member.id: member for member in dataset.fragments}
             if fragment not in numbers:
@@ -91,7 +91,7 @@ class DatasetFragment:
         return Fragment.from_proto(proto, fragments[0].source)
 
     @staticmethod
-    def create_from_file(filename: str, dataset: ScannerMethods, fragment_id: int) -> Fragment:
+    def create_from_file(filename: str, dataset: Dataset, fragment_id: int) -> Fragment:
         """Return a fragment for a data file that exists, for an operation.
 
         Parameters

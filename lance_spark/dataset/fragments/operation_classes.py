@@ -24,25 +24,25 @@ _T = TypeVar("_T")
 OverlayGroup = transaction_pb2.Transaction.DataOverlayGroup
 
 
-class _Made(type):
-    """The class of a member: a call makes an object of another class."""
+class _OperationAlias(type):
+    """The class of a member: a call returns an object of the class `target`."""
 
-    made: type
+    target: type
     make: Callable[..., Any]
 
     def __call__(cls, *arguments: Any, **named: Any) -> Any:
         return cls.make(*arguments, **named)
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, cls.made)
+        return isinstance(instance, cls.target)
 
 
-def makes(made: type) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+def operation_alias(target: type) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Make a function the class of the objects that it returns.
 
     Parameters
     ----------
-    made : type
+    target : type
         The class of these objects.
     """
 
@@ -52,10 +52,10 @@ def makes(made: type) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
             "__module__": function.__module__,
             "__qualname__": function.__qualname__,
             "__signature__": inspect.signature(function),
-            "made": made,
+            "target": target,
             "make": function,
         }
-        return cast("Callable[_P, _T]", _Made(function.__name__, (), members))
+        return cast("Callable[_P, _T]", _OperationAlias(function.__name__, (), members))
 
     return decorate
 

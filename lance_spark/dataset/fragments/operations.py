@@ -9,15 +9,15 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.arguments import instances
-from lance_spark.dataset.facts.lance_schema import LanceSchema
 from lance_spark.dataset.fragments.operation_classes import (
     OverlayGroup,
-    makes,
+    operation_alias,
     overlay_file,
     overlay_group,
     rewritten_index,
 )
 from lance_spark.dataset.fragments.write import as_fragments
+from lance_spark.dataset.lance_schema import LanceSchema
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.table.bases import BaseLike, new_bases
@@ -64,13 +64,13 @@ class LanceOperation:
     >>> Dataset.commit(dataset, operation, dataset.version)
     """
 
-    @makes(Append)
+    @operation_alias(Append)
     @staticmethod
     def Append(fragments: Iterable[Fragment]) -> Operation:  # noqa: N802 - pylance's names
         """Return the operation that adds new fragments."""
         return Append(tuple(as_fragments(fragments)))
 
-    @makes(Overwrite)
+    @operation_alias(Overwrite)
     @staticmethod
     def Overwrite(  # noqa: N802
         new_schema: Schema | LanceSchema | pa.Schema,
@@ -96,7 +96,7 @@ class LanceOperation:
             initial_bases=tuple(base.to_proto() for base in new_bases(initial_bases or ())),
         )
 
-    @makes(Delete)
+    @operation_alias(Delete)
     @staticmethod
     def Delete(  # noqa: N802
         updated_fragments: Iterable[Fragment],
@@ -118,7 +118,7 @@ class LanceOperation:
             tuple(as_fragments(updated_fragments)), tuple(deleted_fragment_ids), predicate
         )
 
-    @makes(Merge)
+    @operation_alias(Merge)
     @staticmethod
     def Merge(  # noqa: N802
         fragments: Iterable[Fragment],
@@ -146,7 +146,7 @@ class LanceOperation:
             by_user=True,
         )
 
-    @makes(Project)
+    @operation_alias(Project)
     @staticmethod
     def Project(  # noqa: N802
         schema: Schema | LanceSchema, preserves_nullability: bool = False
@@ -154,13 +154,13 @@ class LanceOperation:
         """Return the operation that drops or renames columns, which keep their field ids."""
         return Project(tuple(_schema(schema).to_protos()), preserves_nullability)
 
-    @makes(Restore)
+    @operation_alias(Restore)
     @staticmethod
     def Restore(version: int) -> Operation:  # noqa: N802
         """Return the operation that makes an old version the newest one."""
         return Restore(version)
 
-    @makes(Group)
+    @operation_alias(Group)
     @staticmethod
     def RewriteGroup(  # noqa: N802
         old_fragments: Iterable[Fragment], new_fragments: Iterable[Fragment]
@@ -168,7 +168,7 @@ class LanceOperation:
         """Return fragments, and those that replace them with the same rows."""
         return Group(tuple(as_fragments(old_fragments)), tuple(as_fragments(new_fragments)))
 
-    @makes(IndexRewrite)
+    @operation_alias(IndexRewrite)
     @staticmethod
     def RewrittenIndex(  # noqa: N802
         old_id: str,
@@ -196,7 +196,7 @@ class LanceOperation:
             old_id, new_id, new_details_type_url, new_details_value, new_index_version
         )
 
-    @makes(Rewrite)
+    @operation_alias(Rewrite)
     @staticmethod
     def Rewrite(  # noqa: N802
         groups: Iterable[Group], rewritten_indices: Iterable[IndexRewrite] = ()
@@ -224,7 +224,7 @@ class LanceOperation:
             ),
         )
 
-    @makes(Update)
+    @operation_alias(Update)
     @staticmethod
     def Update(  # noqa: N802
         removed_fragment_ids: Iterable[int] = (),
@@ -282,7 +282,7 @@ class LanceOperation:
             updated_offsets=offsets,
         )
 
-    @makes(CreateIndex)
+    @operation_alias(CreateIndex)
     @staticmethod
     def CreateIndex(  # noqa: N802
         new_indices: Iterable[object], removed_indices: Iterable[object] = ()
@@ -301,7 +301,7 @@ class LanceOperation:
             tuple(map(segment_of, new_indices)), tuple(map(segment_of, removed_indices))
         )
 
-    @makes(MapUpdate)
+    @operation_alias(MapUpdate)
     @staticmethod
     def UpdateMap(  # noqa: N802
         updates: Mapping[str, str | None], replace: bool = False
@@ -309,7 +309,7 @@ class LanceOperation:
         """Return an update of a map; None deletes a key."""
         return MapUpdate(dict(updates), replace)
 
-    @makes(UpdateConfig)
+    @operation_alias(UpdateConfig)
     @staticmethod
     def UpdateConfig(  # noqa: N802
         config_updates: MapUpdate | None = None,
@@ -328,7 +328,7 @@ class LanceOperation:
             dict(field_metadata_updates or {}),
         )
 
-    @makes(_Replacement)
+    @operation_alias(_Replacement)
     @staticmethod
     def DataReplacementGroup(  # noqa: N802
         fragment_id: int, new_file: DataFile
@@ -336,7 +336,7 @@ class LanceOperation:
         """Return a fragment, and a file that replaces some of its columns."""
         return _Replacement(fragment_id, new_file)
 
-    @makes(DataReplacement)
+    @operation_alias(DataReplacement)
     @staticmethod
     def DataReplacement(  # noqa: N802
         replacements: Sequence[tuple[int, DataFile]],
@@ -344,7 +344,7 @@ class LanceOperation:
         """Return the operation that replaces whole columns of fragments."""
         return DataReplacement(tuple((number, file) for number, file in replacements))
 
-    @makes(Overlay)
+    @operation_alias(Overlay)
     @staticmethod
     def DataOverlayFile(  # noqa: N802
         data_file: DataFile,
@@ -370,7 +370,7 @@ class LanceOperation:
         """
         return overlay_file(data_file, offsets, committed_version)
 
-    @makes(OverlayGroup)
+    @operation_alias(OverlayGroup)
     @staticmethod
     def DataOverlayGroup(  # noqa: N802
         fragment_id: int, overlays: Iterable[Overlay]
@@ -378,7 +378,7 @@ class LanceOperation:
         """Return a fragment, and overlays to add to it; the last one hides the others."""
         return overlay_group(fragment_id, overlays)
 
-    @makes(DataOverlay)
+    @operation_alias(DataOverlay)
     @staticmethod
     def DataOverlay(groups: Iterable[OverlayGroup]) -> Operation:  # noqa: N802
         """Return the operation that adds overlays; see `Dataset.update` with ``overlay``.
@@ -387,7 +387,7 @@ class LanceOperation:
         """
         return DataOverlay(tuple(groups))
 
-    @makes(Clone)
+    @operation_alias(Clone)
     @staticmethod
     def Clone(  # noqa: N802
         is_shallow: bool,

@@ -23,7 +23,7 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.write_progress import check_observer
 
 if TYPE_CHECKING:
-    from lance_spark.dataset.scanning.methods import ScannerMethods
+    from lance_spark.dataset.dataset import Dataset
     from lance_spark.table.commit.transaction import Transaction
     from lance_spark.table.commit.write_job import Mode
 
@@ -40,7 +40,7 @@ _REFUSED = dict.fromkeys(
 @overload
 def write_fragments(
     data: Rows,
-    dataset_uri: str | os.PathLike[str] | ScannerMethods,
+    dataset_uri: str | os.PathLike[str] | Dataset,
     schema: pa.Schema | None = None,
     *,
     return_transaction: Literal[False] = False,
@@ -52,7 +52,7 @@ def write_fragments(
 @overload
 def write_fragments(
     data: Rows,
-    dataset_uri: str | os.PathLike[str] | ScannerMethods,
+    dataset_uri: str | os.PathLike[str] | Dataset,
     schema: pa.Schema | None = None,
     *,
     return_transaction: Literal[True],
@@ -65,7 +65,7 @@ def write_fragments(
 @checks_arguments
 def write_fragments(
     data: Rows,
-    dataset_uri: str | os.PathLike[str] | ScannerMethods,
+    dataset_uri: str | os.PathLike[str] | Dataset,
     schema: pa.Schema | None = None,
     *,
     return_transaction: bool = False,

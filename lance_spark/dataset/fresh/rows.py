@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
-from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE
-from lance_spark.dataset.scanning.methods import ScannerMethods
+import pyarrow as pa
+
+from lance_spark.dataset._decorators import prefixes_errors
+from lance_spark.dataset.fresh.reader import FreshReader
+from lance_spark.dataset.scanning.options import (
+    CountKeywords,
+    ExplainKeywords,
+    PlanKeywords,
+    ProjectionKeywords,
+)
+from lance_spark.dataset.scanning.request import count_rows, planned, scan_request
+from lance_spark.dataset.scanning.scanner import Scanner, explained
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.schema import Schema
-from lance_spark.mem_wal.fresh.scan import FreshScan
-from lance_spark.mem_wal.fresh.tasks import count_sources
+from lance_spark.keywords import parameters_of
 from lance_spark.mem_wal.snapshot import FreshState, read_state
-from lance_spark.scan.fragment.row_meta import META_FIELDS
-from lance_spark.scan.plan import ScanPlan
-from lance_spark.scan.predicates.conditions import Condition, top_fields
-from lance_spark.scan.task import ScanTask
-from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
-    from lance_spark.dataset.planning import Filter
-    from lance_spark.scan.text.queries import QueryLike
-    from lance_spark.scan.text.search import TextSearch
-    from lance_spark.scan.text.task import TextScanTask
-    from lance_spark.scan.vectors.search import VectorSearch
-    from lance_spark.scan.vectors.task import VectorScanTask
+    from lance_spark.dataset.branches import Branches
+    from lance_spark.dataset.dataset import Dataset
+    from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
+    from lance_spark.dataset.scanning.options import Filter
+    from lance_spark.dataset.tags import Tags
+    from lance_spark.scan.task import ScanTask
+    from lance_spark.table.commit.transaction import Transaction
+    from lance_spark.table.fragments.fragment import Fragment
+    from lance_spark.table.manifest.history import VersionInfo
     from lance_spark.table.open import Reference
+    from lance_spark.table.paths import BasePath
 
 
-class FreshRows(ScannerMethods):
+@prefixes_errors
+class FreshRows:
     """The newest version of a table, and the rows of its MemWAL that the version does not have.
 
     Made by `Dataset.fresh`. Rows are read as if the rows of the MemWAL had been merged into the
@@ -51,67 +58,162 @@ class FreshRows(ScannerMethods):
 
     def __init__(
         self,
-        table: OpenTable,
-        storage_options: Mapping[str, str] | None = None,
+        dataset: Dataset,
         state: FreshState | None = None,
         key_columns: Sequence[str] | None = None,
     ) -> None:
-        state = read_state(table) if state is None else state
-        super().__init__(state.table, storage_options)
-        paths = None
-        if key_columns is not None:
-            paths = tuple(state.table.schema.path(name) for name in key_columns)
-        self._scan = FreshScan(state, paths)
+        state = read_state(dataset._table) if state is None else state
+        self._dataset = dataset._committed(state.table)
+        self._table = state.table
+        self._reader = FreshReader(state, dataset._storage_options, key_columns)
 
     def __repr__(self) -> str:
-        sources = f"{self.num_sstables} SSTables, {self.num_entries} WAL entries"
-        return f"FreshRows({self._table.store.display!r}, version={self.version}, {sources})"
+        return repr(self._reader)
+
+    # The version, and the rows of the MemWAL
+
+    @property
+    def uri(self) -> str:
+        """URI or path of the root of the table, or of the branch."""
+        return self._dataset.uri
+
+    @property
+    def version(self) -> int:
+        """Number of the version."""
+        return self._dataset.version
+
+    @property
+    def branch(self) -> str | None:
+        """Name of the branch of the version; None for the main branch."""
+        return self._dataset.branch
+
+    @property
+    def latest_version(self) -> int:
+        """Number of the branch's newest version, which is looked up."""
+        return self._dataset.latest_version
+
+    @property
+    def data_storage_version(self) -> str:
+        """File version of new data files, for example ``2.2``."""
+        return self._dataset.data_storage_version
+
+    @property
+    def fragments(self) -> Sequence[Fragment]:
+        """The fragments of the version, in the table's order."""
+        return self._reader.fragments
 
     @property
     def key_columns(self) -> list[str]:
         """Paths of the columns by which rows replace older rows; empty without a primary key."""
-        return [".".join(node.name for node in path) for path in self._scan.paths]
+        return self._reader.key_columns
 
     @property
     def num_shards(self) -> int:
         """Number of shards that are read."""
-        return len(self._scan.sources.shards)
+        return len(self._reader.scan.sources.shards)
 
     @property
     def num_sstables(self) -> int:
         """Number of SSTables that are read."""
-        return self._scan.sources.num_sstables
+        return self._reader.scan.sources.num_sstables
 
     @property
     def num_entries(self) -> int:
         """Number of WAL entries that are read."""
-        return self._scan.sources.num_entries
+        return self._reader.scan.sources.num_entries
 
     @property
-    def _max_rows(self) -> int:
-        """The maximum number of rows, without reading any: hidden rows are counted."""
-        return super()._max_rows + self._scan.sources.max_rows
+    def dataset(self) -> Dataset:
+        """The version, without the rows of the MemWAL, with all methods of `Dataset`."""
+        return self._dataset
 
     @property
-    def _has_only_fragments(self) -> bool:
-        """Whether it is known that all rows are rows of fragments."""
-        return not self._scan.state.manifests
+    def tags(self) -> Tags:
+        """The tags of the table."""
+        return self._dataset.tags
 
-    def _count_rows(self, conditions: Sequence[Condition], use_scalar_index: bool) -> int:
-        """Return the number of rows that meet all conditions.
+    @property
+    def branches(self) -> Branches:
+        """The branches of the table."""
+        return self._dataset.branches
 
-        The keys of all rows are read, if the MemWAL has rows.
-        """
-        if self._has_only_fragments:
-            return super()._count_rows(conditions, use_scalar_index)
-        plan = self._plan(
-            [],
-            rows_per_task=1 << 62,
-            min_partitions=1,
-            conditions=conditions,
-            use_scalar_index=use_scalar_index,
-        )
-        return sum(batch.num_rows for task in plan.tasks for batch in task.batches(prefetch=True))
+    def base_paths(self) -> dict[int, BasePath]:
+        """Return the base paths of the version, by id."""
+        return self._dataset.base_paths()
+
+    def versions(self) -> list[VersionInfo]:
+        """Return all existing versions of the branch; see `Dataset.versions`."""
+        return self._dataset.versions()
+
+    def read_transaction(self, version: int) -> Transaction | None:
+        """Return the transaction that created a version; see `Dataset.read_transaction`."""
+        return self._dataset.read_transaction(version)
+
+    def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
+        """Return the newest transactions; see `Dataset.get_transactions`."""
+        return self._dataset.get_transactions(recent_transactions)
+
+    # Scans and searches
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the table, with the metadata of the schema and of its fields."""
+        return self._dataset.schema
+
+    def schema_of(
+        self,
+        columns: Sequence[str] | None = None,
+        **keywords: Unpack[ProjectionKeywords],
+    ) -> pa.Schema:
+        """Return the Arrow schema of a read with these arguments; see `Dataset.scanner`."""
+        return self._dataset.schema_of(columns, **keywords)
+
+    @parameters_of(scan_request)
+    def scanner(self, *arguments: Any, **keywords: Any) -> Scanner:
+        """Return a scanner; see `Dataset.scanner`."""
+        return Scanner(self._reader, scan_request(self._reader, *arguments, **keywords))
+
+    @parameters_of(scan_request)
+    def to_table(self, *arguments: Any, **keywords: Any) -> pa.Table:
+        """Return the rows as an Arrow table; see `Dataset.scanner`."""
+        return self.scanner(*arguments, **keywords).to_table()
+
+    @parameters_of(scan_request)
+    def to_batches(self, *arguments: Any, **keywords: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as record batches; see `Dataset.scanner`."""
+        yield from self.scanner(*arguments, **keywords).to_batches()
+
+    def count_rows(self, filter: Filter | None = None, **keywords: Unpack[CountKeywords]) -> int:
+        """Return the number of rows that meet conditions; see `Dataset.count_rows`."""
+        return count_rows(self._reader, filter, **keywords)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self.count_rows()
+
+    def plan(
+        self, columns: Sequence[str] | None = None, **keywords: Unpack[PlanKeywords]
+    ) -> list[ScanTask]:
+        """Split a scan into tasks; see `Dataset.plan`."""
+        return planned(self._reader, columns, **keywords).tasks
+
+    def explain(
+        self, columns: Sequence[str] | None = None, **keywords: Unpack[ExplainKeywords]
+    ) -> str:
+        """Return a text that says what a scan reads; see `Dataset.explain`."""
+        return explained(self._reader, columns, **keywords)
+
+    def arrow_dataset(self) -> ArrowDataset:
+        """Return the rows as a `pyarrow.dataset.Dataset`; see `Dataset.arrow_dataset`."""
+        from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
+
+        return ArrowDataset(self)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return all rows as a stream of Arrow's PyCapsule interface."""
+        return self.scanner().__arrow_c_stream__(requested_schema)
+
+    # What only a version has
 
     def checkout_version(self, version: Reference) -> NoReturn:
         """Refuse: the rows of a MemWAL belong to the newest version."""
@@ -122,173 +224,18 @@ class FreshRows(ScannerMethods):
 
     def take(self, *arguments: Any, **options: Any) -> NoReturn:
         """Refuse: rows of a MemWAL have no positions."""
-        raise self._without_addresses("take")
+        raise self._reader.without_addresses("take")
 
     def take_rows(self, *arguments: Any, **options: Any) -> NoReturn:
         """Refuse: rows of a MemWAL have no row ids."""
-        raise self._without_addresses("take_rows")
+        raise self._reader.without_addresses("take_rows")
 
     def take_blobs(self, *arguments: Any, **options: Any) -> NoReturn:
         """Refuse: rows of a MemWAL have no positions, row ids or addresses."""
-        raise self._without_addresses("take_blobs")
+        raise self._reader.without_addresses("take_blobs")
 
-    def _plan(
-        self,
-        columns: Sequence[str] | None,
-        *,
-        rows_per_task: int | None,
-        min_partitions: int,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-        filters: Iterable[Sequence[Any]] | None = None,
-        filter: Filter | None = None,
-        conditions: Sequence[Condition] | None = None,
-        blob_handling: str | None = None,
-        with_row_id: bool = False,
-        with_row_address: bool = False,
-        fragment_ids: Collection[int] | None = None,
-        whole_fragments: bool = False,
-        use_scalar_index: bool = True,
-    ) -> ScanPlan:
-        if conditions is None:
-            conditions = self._conditions(filters, filter)
-        conditions = tuple(conditions)
-        schema = self._select(columns, blob_handling, with_row_id, with_row_address)
-        self._check(schema, conditions, fragment_ids)
-        plan = super()._plan(
-            columns,
-            rows_per_task=rows_per_task,
-            min_partitions=min_partitions,
-            batch_size=batch_size,
-            conditions=conditions,
-            blob_handling=blob_handling,
-            whole_fragments=whole_fragments,
-            use_scalar_index=use_scalar_index,
-        )
-        sources = self._scan.sources_of(conditions)
-        tasks = sources.base_tasks(plan.tasks, conditions)
-        fresh = sources.fresh_tasks(schema, conditions, batch_size)
-        return ScanPlan([*tasks, *fresh], plan.indexes)
-
-    def _tasks(self, columns: Sequence[str], conditions: Sequence[Condition]) -> list[ScanTask]:
-        """Return tasks of large parts, in the order of the table, rows of the MemWAL first."""
-        plan = self._plan(columns, rows_per_task=1 << 62, min_partitions=1, conditions=conditions)
-        return sorted(plan.tasks, key=lambda task: type(task) is ScanTask)
-
-    def _explain(
-        self,
-        columns: Sequence[str] | None,
-        conditions: tuple[Condition, ...],
-        condition: str,
-        **options: Any,
-    ) -> str:
-        """Describe a scan of the version, and which sources of the MemWAL it reads."""
-        version = ScannerMethods(self._table, self._storage_options)
-        text = version._explain(columns, conditions, condition, **options)
-        tasks = self._scan.sources_of(conditions).fresh_tasks(Schema(()), conditions, 1)
-        sstables, entries = count_sources(tasks)
-        return f"{text}\n  fresh: {sstables} SSTables, {entries} WAL entries"
-
-    def _check(
-        self,
-        schema: Schema,
-        conditions: Sequence[Condition],
-        fragment_ids: Collection[int] | None,
-    ) -> None:
-        """Refuse what rows of a MemWAL do not have."""
-        if fragment_ids is not None:
-            raise InvalidInputError(
-                f"{self._table.store.display}: fragment_ids cannot be given for a fresh read: the "
-                "rows of a MemWAL are in no fragment"
-            )
-        known = {field.id for field in META_FIELDS.values()}
-        for column in (*schema.fields, *top_fields(conditions)):
-            if column.id in known:
-                raise self._without_addresses(column.name)
-            if any(node.has_blobs and node.logical_type == "struct" for node in column.walk()):
-                raise InvalidInputError(
-                    f"{self._table.store.display}: a fresh read cannot return descriptors of blobs "
-                    f"(column {column.name!r}); read the bytes with blob_handling='all_binary', or "
-                    "leave the column out"
-                )
-
-    def _without_addresses(self, name: str) -> InvalidInputError:
-        return InvalidInputError(
-            f"{self._table.store.display}: {name} cannot be used in a fresh read: the rows of a "
-            "MemWAL have no row ids, addresses, positions and versions"
-        )
-
-    def _nearest_task(
-        self,
-        search: VectorSearch,
-        schema: Schema,
-        prefilter: tuple[Condition, ...],
-        filters: tuple[Condition, ...],
-        *,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-        use_scalar_index: bool = True,
-    ) -> VectorScanTask:
-        from lance_spark.mem_wal.fresh.found_rows import read_fields
-        from lance_spark.mem_wal.fresh.nearest import FreshNearestTask
-
-        read = Schema(read_fields(schema, search.path[:1], filters))
-        self._check(read, prefilter, None)
-        sources = self._scan.sources_of(prefilter)
-        fresh = tuple(sources.fresh_tasks(read, prefilter, batch_size))
-        if fresh:
-            search = replace(search, measures_again=True)
-        base = super()._nearest_task(
-            search,
-            schema,
-            sources.unshadowed(prefilter),
-            (),
-            batch_size=batch_size,
-            use_scalar_index=use_scalar_index,
-        )
-        return FreshNearestTask.of(base, fresh, filters)
-
-    def _plan_text(
-        self, query: QueryLike, *, fast_search: bool, use_index: bool = True
-    ) -> TextSearch:
-        from lance_spark.mem_wal.fresh.text import with_fresh_rows
-
-        search = super()._plan_text(query, fast_search=fast_search, use_index=use_index)
-        num_rows = self._scan.sources.max_rows
-        return with_fresh_rows(search, num_rows) if num_rows else search
-
-    def _text_task(
-        self,
-        search: TextSearch,
-        schema: Schema,
-        prefilter: tuple[Condition, ...],
-        filters: tuple[Condition, ...],
-        *,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-        limit: int | None = None,
-        keeps_ties: bool = False,
-    ) -> TextScanTask:
-        from lance_spark.mem_wal.fresh.found_rows import read_fields
-        from lance_spark.mem_wal.fresh.text import FreshTextTask, has_fresh_rows
-
-        # All rows count as documents of columns that are searched as one.
-        documents = () if search.has_combined_fields else prefilter
-        after = tuple(
-            condition for condition in filters if all(condition is not own for own in documents)
-        )
-        searched = [plan.path[0].id for plan in search.columns.values()]
-        columns = [field for field in self._table.schema.fields if field.id in searched]
-        read = Schema(read_fields(schema, columns, after))
-        self._check(read, prefilter, None)
-        sources = self._scan.sources_of(documents)
-        base = super()._text_task(
-            search,
-            schema,
-            prefilter,
-            sources.unshadowed(filters),
-            batch_size=batch_size,
-            limit=limit,
-            keeps_ties=keeps_ties,
-        )
-        if not sources.shards:
-            return base
-        fresh = sources.fresh_tasks(read, documents, batch_size) if has_fresh_rows(search) else ()
-        return FreshTextTask.of(base, sources.keys, tuple(fresh), after)
+    def _stored_schema(
+        self, columns: Sequence[str] | None = None, blob_handling: str | None = None
+    ) -> pa.Schema:
+        """Return the Arrow schema of a read, with stored types in place of extension types."""
+        return self._dataset._stored_schema(columns, blob_handling)

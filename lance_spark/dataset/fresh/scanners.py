@@ -17,13 +17,15 @@ import pyarrow as pa
 from lance_spark.arguments import check_least
 from lance_spark.dataset.fresh.rows import FreshRows
 from lance_spark.dataset.fresh.snapshots import ShardSnapshot, rows_of
-from lance_spark.dataset.planning import PlanMethods
+from lance_spark.dataset.scanning.request import scan_request
+from lance_spark.dataset.search import searched_rows
 from lance_spark.errors import InvalidInputError
 from lance_spark.mem_wal.fresh.tasks import LogTask, SsTableTask
 from lance_spark.scan.fragment.row_meta import DISTANCE, ROW_ADDRESS
 from lance_spark.scan.predicates.tuples import Comparison
 
 if TYPE_CHECKING:
+    from lance_spark.dataset.dataset import Dataset
     from lance_spark.file.schema.schema import Schema
     from lance_spark.scan.predicates.conditions import Condition
     from lance_spark.scan.task import ScanTask
@@ -52,9 +54,7 @@ class LsmScanner:
         self._generation = False
 
     @staticmethod
-    def from_snapshots(
-        dataset: PlanMethods, shard_snapshots: Sequence[ShardSnapshot]
-    ) -> LsmScanner:
+    def from_snapshots(dataset: Dataset, shard_snapshots: Sequence[ShardSnapshot]) -> LsmScanner:
         """Scan a version and SSTables, without logs.
 
         Raises
@@ -122,9 +122,9 @@ class LsmScanner:
 
     def _schema(self) -> Schema:
         if self._columns is None:
-            return self._rows._select(None, None)
+            return self._rows._reader.select(None, None)
         names = dict.fromkeys([*self._columns, *self._rows.key_columns])
-        return self._rows._select(list(names), None)
+        return self._rows._reader.select(list(names), None)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         schema = self.schema
@@ -153,8 +153,8 @@ class LsmScanner:
 
     def _tasks(self) -> list[ScanTask]:
         schema = self._schema()
-        conditions = self._rows._conditions(None, self._filter)
-        tasks = self._rows._tasks(schema.names, conditions)
+        conditions = self._rows._reader.conditions(None, self._filter)
+        tasks = self._rows._reader.tasks(schema.names, conditions)
         if not self._row_address:
             return tasks
         with_address = replace(schema, fields=(*schema.fields, ROW_ADDRESS))
@@ -234,7 +234,7 @@ class LsmPointLookupPlanner:
 
     def __init__(
         self,
-        dataset: PlanMethods,
+        dataset: Dataset,
         shard_snapshots: Sequence[ShardSnapshot],
         pk_columns: Sequence[str] | None = None,
     ) -> None:
@@ -261,11 +261,11 @@ class LsmPointLookupPlanner:
         keys = _key_columns(pk_value, rows)
         conditions: tuple[Condition, ...] = tuple(
             Comparison(path, "==", values[0])
-            for path, values in zip(rows._scan.paths, keys, strict=True)
+            for path, values in zip(rows._reader.scan.paths, keys, strict=True)
         )
         names = None if columns is None else [*dict.fromkeys([*columns, *rows.key_columns])]
-        schema = rows._select(names, None)
-        tasks = rows._tasks(schema.names, conditions)
+        schema = rows._reader.select(names, None)
+        tasks = rows._reader.tasks(schema.names, conditions)
 
         def read() -> Iterator[pa.RecordBatch]:
             for task in tasks:
@@ -301,7 +301,7 @@ class LsmVectorSearchPlanner:
 
     def __init__(
         self,
-        dataset: PlanMethods,
+        dataset: Dataset,
         shard_snapshots: Sequence[ShardSnapshot],
         vector_column: str,
         pk_columns: Sequence[str] | None = None,
@@ -353,25 +353,19 @@ class LsmVectorSearchPlanner:
         if refine_base_table:
             nearest["refine_factor"] = 1
         names = None if columns is None else [*dict.fromkeys([*columns, *rows.key_columns])]
-        schema = rows._select(names, None).to_arrow().append(DISTANCE.arrow_field)
-        conditions = rows._conditions(None, self._filter)
+        schema = rows._reader.select(names, None).to_arrow().append(DISTANCE.arrow_field)
+        conditions = rows._reader.conditions(None, self._filter)
 
         def read() -> Iterator[pa.RecordBatch]:
-            table = rows._nearest_rows(
-                nearest,
-                None,
-                names,
-                conditions,
-                None,
-                False,
-                False,
-                prefilter=True,
-                fast_search=False,
-                use_scalar_index=True,
+            request = scan_request(
+                rows._reader, names, self._filter, nearest=nearest, prefilter=True
             )
+            table = searched_rows(rows._reader, request)
             yield from table.to_batches()
 
-        return ExecutionPlan(schema, rows.schema, rows._tasks([self._column], conditions), read)
+        return ExecutionPlan(
+            schema, rows.schema, rows._reader.tasks([self._column], conditions), read
+        )
 
 
 def _key_columns(pk_value: pa.Array, rows: FreshRows) -> list[pa.Array]:
@@ -380,7 +374,7 @@ def _key_columns(pk_value: pa.Array, rows: FreshRows) -> list[pa.Array]:
         count = len(pk_value) if isinstance(pk_value, pa.Array) else None
         problem = f"not {type(pk_value).__name__}" if count is None else f"but it has {count} rows"
         raise InvalidInputError(f"pk_value must be an array of exactly one row, {problem}")
-    names, paths = rows.key_columns, rows._scan.paths
+    names, paths = rows.key_columns, rows._reader.scan.paths
     columns = [pk_value]
     if len(names) > 1:
         if not pa.types.is_struct(pk_value.type):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from lance_spark.arguments import check_least
 from lance_spark.dataset.fresh.rows import FreshRows
-from lance_spark.dataset.planning import PlanMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.mem_wal.inherited import check_generations
 from lance_spark.mem_wal.snapshot import FreshState
 from lance_spark.table.mem_wal.details import details_of
 from lance_spark.table.mem_wal.names import is_sstable_folder
 from lance_spark.table.mem_wal.shard_manifest import ShardManifest, SsTable
+
+if TYPE_CHECKING:
+    from lance_spark.dataset.dataset import Dataset
 
 
 @dataclass
@@ -71,7 +74,7 @@ class ShardSnapshot:
 
 
 def rows_of(
-    dataset: PlanMethods,
+    dataset: Dataset,
     snapshots: Sequence[ShardSnapshot],
     pk_columns: Sequence[str] | None = None,
 ) -> FreshRows:
@@ -106,7 +109,7 @@ def rows_of(
     if details is not None:
         check_generations(table.store, manifests, details.compacted)
     state = FreshState(table, details, tuple(manifests), has_logs=False)
-    rows = FreshRows(table, dataset._storage_options, state, pk_columns)
+    rows = FreshRows(dataset, state, pk_columns)
     if not rows.key_columns:
         raise UnsupportedFeatureError(f"{table.store.display}: the table has no primary key")
     return rows

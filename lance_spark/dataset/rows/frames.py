@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from lance_spark.dataset.rows.blobs import open_blobs
 from lance_spark.errors import InvalidInputError
+from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.scan.predicates.tree import Column
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from lance_spark.dataset.scanning.options import ScanKeywords
 
 _MODES = ("lazy", "bytes", "descriptions")
 
@@ -45,7 +48,7 @@ def to_pandas(scanner: Any, options: Mapping[str, Any], blob_mode: str) -> pd.Da
     order = [name for name in table.column_names if is_wanted or name != ROW_ADDRESS.name]
     frame = table.select([name for name in order if name not in blobs]).to_pandas(**options)
     for name, column in blobs.items():
-        files = scanner._dataset.take_blobs(column, addresses=addresses)
+        files = open_blobs(scanner._reader, column, {"addresses": addresses}, DEFAULT_BUFFER_SIZE)
         frame.insert(order.index(name), name, files)
     return frame
 
@@ -59,8 +62,8 @@ def parted(
     return own, {name: value for name, value in options.items() if name not in names}
 
 
-def _changed(scanner: Any, **arguments: Any) -> Any:
-    return type(scanner)(scanner._dataset, replace(scanner._request, **arguments))
+def _changed(scanner: Any, **options: Unpack[ScanKeywords]) -> Any:
+    return type(scanner)(scanner._reader, scanner._request.with_options(**options))
 
 
 def _blob_columns(scanner: Any) -> dict[str, str]:
@@ -75,6 +78,6 @@ def _blob_columns(scanner: Any) -> dict[str, str]:
     names = request.columns
     return {
         field.name: field.name
-        for field in scanner._dataset._table.schema.fields
+        for field in scanner._reader.table.schema.fields
         if field.is_blob and (names is None or field.name in names)
     }

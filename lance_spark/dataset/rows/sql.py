@@ -7,15 +7,17 @@ no access to files, to the network, or to variables of Python.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.arguments import check_least
 from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
-from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from lance_spark.dataset.dataset import Dataset
 
 #: The first major release that keeps its meaning of NaN in filters that it pushes down. With older
 #: ones a filter such as ``x > 1`` would lose rows with NaN.
@@ -35,7 +37,7 @@ class SqlQueryBuilder:
         A `SELECT` statement of DuckDB.
     """
 
-    def __init__(self, dataset: ScannerMethods, text: str) -> None:
+    def __init__(self, dataset: Dataset, text: str) -> None:
         self._dataset = dataset
         self._text = text
         self._name = "dataset"
@@ -75,14 +77,14 @@ class SqlQueryBuilder:
 
     def build(self) -> SqlQuery:
         """Return the query."""
-        source = _Source(self._dataset, self._options)
+        source = _SqlSource(self._dataset, self._options)
         return SqlQuery(source, self._name, self._text, self._batch_size)
 
 
 class SqlQuery:
     """A query that can be run, any number of times."""
 
-    def __init__(self, source: _Source, name: str, text: str, batch_size: int) -> None:
+    def __init__(self, source: _SqlSource, name: str, text: str, batch_size: int) -> None:
         self._source = source
         self._name = name
         self._text = text
@@ -150,10 +152,10 @@ def _keep_filters(connection: Any) -> None:
         return
 
 
-class _Source(ArrowDataset):
+class _SqlSource(ArrowDataset):
     """A version of a table with some hidden columns, as DuckDB reads it."""
 
-    def __init__(self, dataset: ScannerMethods, options: dict[str, Any]) -> None:
+    def __init__(self, dataset: Dataset, options: dict[str, Any]) -> None:
         super().__init__(dataset)
         self._blob_handling = options.get("blob_handling")
         self._schema = dataset.schema_of(**options)

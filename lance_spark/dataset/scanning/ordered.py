@@ -52,13 +52,13 @@ class OrderKey:
 
 
 def parse_order(
-    orderings: Iterable[ColumnOrdering | str] | None, schema: Schema
+    orderings: str | Iterable[ColumnOrdering | str] | None, schema: Schema
 ) -> tuple[OrderKey, ...]:
     """Return the keys of an order.
 
     Parameters
     ----------
-    orderings : iterable of ColumnOrdering or str, optional
+    orderings : str or iterable of ColumnOrdering or str, optional
         A string is a column in ascending order. pylance's `ColumnOrdering` is accepted as well.
     schema : Schema
         Of the table.

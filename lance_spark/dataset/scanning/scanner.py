@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import pyarrow as pa
 
 from lance_spark.arguments import check_least
-from lance_spark.dataset.error_paths import names_table_by
+from lance_spark.dataset._decorators import prefixes_errors_by
 from lance_spark.dataset.scanning.batches import of_bytes, of_rows, sliced
 from lance_spark.dataset.scanning.computed import with_others
+from lance_spark.dataset.scanning.options import ExplainKeywords, SearchKeywords, SplitKeywords
 from lance_spark.dataset.scanning.ordered import key_names
-from lance_spark.dataset.scanning.request import ScanRequest
+from lance_spark.dataset.scanning.request import ScanRequest, scan_request
 from lance_spark.dataset.scanning.statistics import ScanStatistics
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.extension_types import (
@@ -23,6 +24,7 @@ from lance_spark.file.schema.extension_types import (
     extended_schema,
     extended_table,
 )
+from lance_spark.keywords import of_group
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.fragment.column_reader import rows_without_columns
 from lance_spark.scan.metrics import ScanMetrics
@@ -35,14 +37,14 @@ from lance_spark.turns import turn
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lance_spark.dataset.scan import ScanMethods
+    from lance_spark.dataset.reader import VersionReader
 
 _LOG = logging.getLogger(__name__)
 #: One task for all rows.
 _ALL_ROWS = 1 << 62
 
 
-@names_table_by(lambda scanner: scanner._dataset._table.store.display)
+@prefixes_errors_by(lambda scanner: scanner._reader.table.store.display)
 class Scanner:
     """A read of some rows and columns of one version. Made by `Dataset.scanner`.
 
@@ -55,12 +57,12 @@ class Scanner:
     >>> for batch in scanner.to_batches(): ...
     """
 
-    def __init__(self, dataset: ScanMethods, request: ScanRequest) -> None:
-        self._dataset = dataset
+    def __init__(self, reader: VersionReader, request: ScanRequest) -> None:
+        self._reader = reader
         self._request = request
 
     def __repr__(self) -> str:
-        return f"Scanner({self._dataset!r}, {self.projected_schema.names})"
+        return f"Scanner({self._reader!r}, {self.projected_schema.names})"
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the rows as a stream of Arrow's PyCapsule interface."""
@@ -69,7 +71,7 @@ class Scanner:
     @property
     def dataset_schema(self) -> pa.Schema:
         """The Arrow schema of the table."""
-        return self._dataset.schema
+        return extended_schema(self._reader.table.schema.to_arrow())
 
     @property
     def projected_schema(self) -> pa.Schema:
@@ -97,20 +99,21 @@ class Scanner:
         request = self._request
         metrics = ScanMetrics()
         batches = self._batches(metrics)
-        if request.strict_batch_size:
+        if request.options["strict_batch_size"]:
             batches = of_rows(batches, self._stored_schema(), request.batch_size)
         elif request.batch_size_bytes is not None:
             batches = of_bytes(batches, request.batch_size_bytes)
         yield from extended_batches(batches)
-        if request.scan_stats_callback is not None:
+        callback = request.options["scan_stats_callback"]
+        if callback is not None:
             try:
-                request.scan_stats_callback(ScanStatistics.of(metrics))
+                callback(ScanStatistics.of(metrics))
             except Exception:
                 _LOG.warning("scan_stats_callback failed", exc_info=True)
 
     def to_table(self) -> pa.Table:
         """Return the rows as an Arrow table."""
-        with turn(local=self._dataset._table.store.is_local):
+        with turn(local=self._reader.table.store.is_local):
             if self._request.is_search:
                 return extended_table(self._searched())
             return pa.Table.from_batches(self.to_batches(), self.projected_schema)
@@ -173,14 +176,14 @@ class Scanner:
             )
         if request.is_search:
             return int(self._searched().num_rows)
-        dataset = self._dataset
-        if request.include_deleted_rows:
+        reader = self._reader
+        if request.has_deleted_rows:
             return sum(int(task.num_rows) for task in self._tasks([]))
         if request.fragment_ids is None:
-            return dataset._count_rows(request.conditions, request.use_scalar_index)
+            return reader.count_rows(request.conditions, request.uses_indexes)
         if not request.conditions:
             chosen = set(request.fragment_ids)
-            return sum(part.num_rows for part in dataset.fragments if part.id in chosen)
+            return sum(part.num_rows for part in reader.fragments if part.id in chosen)
         batches = (batch for task in self._tasks([]) for batch in self._run(task))
         return sum(int(batch.num_rows) for batch in batches)
 
@@ -192,18 +195,7 @@ class Scanner:
         verbose : bool
             Has no effect.
         """
-        request = self._request
-        return self._dataset._explain(
-            request.columns,
-            request.conditions,
-            " AND ".join(map(str, request.written_conditions)),
-            blob_handling=request.blob_handling,
-            use_scalar_index=request.use_scalar_index,
-            nearest=request.nearest,
-            prefilter=bool(request.prefilter),
-            fast_search=request.fast_search,
-            fragment_ids=request.fragment_ids,
-        )
+        return _explained(self._reader, self._request)
 
     def analyze_plan(self, count_rows: bool = False) -> str:
         """Read all rows, and return the text of `explain_plan` with what was read.
@@ -216,7 +208,7 @@ class Scanner:
         read = self
         if count_rows:
             request = replace(self._request, columns=[], computed=None, children=None, order=())
-            read = Scanner(self._dataset, request)
+            read = Scanner(self._reader, request)
         metrics = ScanMetrics()
         rows = sum(batch.num_rows for batch in read._batches(metrics))
         return f"{read.explain_plan()}\n  rows returned: {rows:,}\n  read: {metrics.summary()}"
@@ -225,43 +217,13 @@ class Scanner:
 
     def _read_schema(self, columns: Any) -> pa.Schema:
         request = self._request
-        return self._dataset._select(
-            columns, request.blob_handling, request.with_row_id, request.with_row_address
-        ).to_arrow()
+        return self._reader.select(columns, *request.projection).to_arrow()
 
     def _searched(self) -> pa.Table:
         """Return the rows of a search of text or vectors."""
-        request = self._request
-        limit = None if request.limit is None else request.limit + request.offset
-        arguments = (
-            limit,
-            request.columns,
-            request.conditions,
-            request.blob_handling,
-            request.with_row_id,
-            request.with_row_address,
-        )
-        if request.nearest is not None:
-            table = self._dataset._nearest_rows(
-                request.nearest,
-                *arguments,
-                prefilter=bool(request.prefilter),
-                fast_search=request.fast_search,
-                use_scalar_index=request.use_scalar_index,
-            )
-        else:
-            assert request.full_text_query is not None
-            table = self._dataset._full_text_rows(
-                request.full_text_query,
-                *arguments,
-                request.fast_search,
-                filters_last=request.prefilter is False,
-            )
-        added = "_distance" if request.nearest is not None else "_score"
-        if not request.adds_score and added not in (request.columns or ()):
-            table = table.drop_columns([added])
-        table = table.slice(request.offset)
-        return table if request.children is None else request.children.of_table(table)
+        from lance_spark.dataset.search import searched_rows
+
+        return searched_rows(self._reader, self._request)
 
     def _batches(self, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches of at most `batch_size` rows."""
@@ -291,10 +253,10 @@ class Scanner:
         offset, limit = request.offset, request.limit
         chosen: range | None = None
         is_counted = request.fragment_ids is None and not request.conditions
-        if (offset or limit is not None) and is_counted and self._dataset._has_only_fragments:
+        if (offset or limit is not None) and is_counted and self._reader.has_only_fragments:
             # Whole fragments before the first row, and after the last one, are not planned.
-            fragments = self._dataset._listed_fragments()
-            ends = fragments.physical_ends if request.include_deleted_rows else fragments.row_ends
+            fragments = self._reader.fragments
+            ends = fragments.physical_ends if request.has_deleted_rows else fragments.row_ends
             first, stop = int(np.searchsorted(ends, offset, "right")), len(fragments)
             if limit is not None:
                 stop = min(stop, int(np.searchsorted(ends, offset + limit)) + 1)
@@ -308,11 +270,11 @@ class Scanner:
         yield from sliced(batches, offset, request.limit)
 
     def _run(self, task: ScanTask, metrics: ScanMetrics | None = None) -> Iterator[pa.RecordBatch]:
-        dataset, request = self._dataset, self._request
+        reader, request = self._reader, self._request
         batches = task._batches(
-            dataset._table.paths, dataset._open_files, metrics, prefetch=request.limit is None
+            reader.table.paths, reader.open_files, metrics, prefetch=request.limit is None
         )
-        if not request.include_deleted_rows:
+        if not request.has_deleted_rows:
             return batches
         return map(self._with_null_ids(task), batches)
 
@@ -325,35 +287,34 @@ class Scanner:
         chosen : range, optional
             The positions of the fragments to read; all by default.
         """
-        request, dataset = self._request, self._dataset
+        request, reader = self._request, self._reader
         groups: list[list[int] | None] = [None]
         if chosen is not None:
-            fragments = dataset.fragments
+            fragments = reader.fragments
             groups = [[fragments[position].id for position in chosen]]
         if request.fragment_ids is not None:
-            places = {fragment.id: place for place, fragment in enumerate(dataset.fragments)}
+            places = {fragment.id: place for place, fragment in enumerate(reader.fragments)}
             order = [places.get(number, -1) for number in request.fragment_ids]
             groups = [list(request.fragment_ids)]
             if order != sorted(order):
                 groups = [[number] for number in request.fragment_ids]
         # Deleted rows are known by their addresses.
-        with_row_address = request.with_row_address or request.include_deleted_rows
+        blob_handling, with_row_id, with_row_address = request.projection
         tasks = []
         for ids in groups:
-            plan = dataset._plan(
+            plan = reader.plan(
                 columns,
+                request.conditions,
                 rows_per_task=_ALL_ROWS,
-                min_partitions=1,
                 batch_size=request.batch_size,
-                conditions=request.conditions,
-                blob_handling=request.blob_handling,
-                with_row_id=request.with_row_id,
-                with_row_address=with_row_address,
+                blob_handling=blob_handling,
+                with_row_id=with_row_id,
+                with_row_address=with_row_address or request.has_deleted_rows,
                 fragment_ids=ids,
-                use_scalar_index=request.use_scalar_index,
+                use_scalar_index=request.uses_indexes,
             )
             tasks += plan.tasks
-        if not request.include_deleted_rows:
+        if not request.has_deleted_rows:
             return tasks
         return [
             replace(
@@ -375,16 +336,16 @@ class Scanner:
 
         from lance_spark.table.rows.deletions import expect_deletions, read_deletions
 
-        dataset, request = self._dataset, self._request
+        reader, request = self._reader, self._request
         columns = request.columns if request.computed is None else request.computed.read
         names = self._read_schema(columns).names
         read = {piece.fragment.id for piece in task.slices}
-        parts = [part for part in dataset.fragments if part.id in read]
-        expect_deletions(dataset._table.paths, parts)
+        parts = [part for part in reader.fragments if part.id in read]
+        expect_deletions(reader.table.paths, parts)
         deleted = [
             (np.uint64(part.id) << np.uint64(32)) + offsets.astype(np.uint64)
             for part in parts
-            if len(offsets := read_deletions(dataset._table.paths, part))
+            if len(offsets := read_deletions(reader.table.paths, part))
         ]
         numbers = np.sort(np.concatenate(deleted)) if deleted else np.empty(0, np.uint64)
 
@@ -407,10 +368,10 @@ class Scanner:
 
     def _in_order(self, columns: Any, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
         """Yield the rows in the order of the keys."""
-        request, dataset = self._request, self._dataset
+        request, reader = self._request, self._reader
         keys = key_names(request.order)
         # Rows of a MemWAL have no addresses. Scans of one state return them in the same order.
-        by_address = dataset._has_only_fragments
+        by_address = reader.has_only_fragments
         address = row_meta.ROW_ADDRESS.name
         names = list(dict.fromkeys([*keys, address] if by_address else keys))
         unordered = replace(
@@ -418,10 +379,8 @@ class Scanner:
             computed=None,
             children=None,
             order=(),
-            with_row_id=False,
-            with_row_address=False,
-        )
-        scan = Scanner(dataset, replace(unordered, columns=names, limit=None, offset=0))
+        ).with_options(with_row_id=False, with_row_address=False)
+        scan = Scanner(reader, replace(unordered, columns=names, limit=None, offset=0))
         stop = None if request.limit is None else request.offset + request.limit
         sort_keys = [order_key.key for order_key in request.order]
         dtypes = [key.field.to_arrow().type for key in sort_keys]
@@ -434,26 +393,23 @@ class Scanner:
                 count += batch.num_rows
             collector.add([column_at(batch, key.path) for key in request.order], numbers)
         order = collector.numbers()[request.offset :]
-        if not dataset._select(columns, None, request.with_row_id, request.with_row_address).fields:
+        schema = reader.select(columns, *request.projection)
+        if not schema.fields:
             # Arrow takes no rows of a table without columns.
             for start in range(0, len(order), request.batch_size):
                 yield rows_without_columns(min(len(order) - start, request.batch_size))
             return
         if not by_address:
-            rest = Scanner(dataset, replace(unordered, columns=columns, limit=None, offset=0))
+            rest = Scanner(reader, replace(unordered, columns=columns, limit=None, offset=0))
             batches = [b for task in rest._tasks(columns) for b in rest._run(task, metrics)]
-            schema = dataset._select(columns, request.blob_handling)
             rows = pa.Table.from_batches(batches, schema.to_arrow())
             step = max(PART_BYTES * rows.num_rows // max(rows.nbytes, 1), 1)
             for start in range(0, len(order), step):
                 part = rows.take(pa.array(order[start : start + step])).combine_chunks()
                 yield from part.to_batches(max_chunksize=request.batch_size)
             return
-        schema = dataset._select(
-            columns, request.blob_handling, request.with_row_id, request.with_row_address
-        )
         taken = take_parts(
-            dataset._table.paths, dataset.fragments, schema, order, dataset._open_files, metrics
+            reader.table.paths, reader.fragments, schema, order, reader.open_files, metrics
         )
         for part in taken:
             yield from part.to_batches(max_chunksize=request.batch_size)
@@ -461,4 +417,39 @@ class Scanner:
 
 def replace_limit(scanner: Scanner, limit: int) -> Scanner:
     """Return the same scan of at most that many rows."""
-    return Scanner(scanner._dataset, replace(scanner._request, limit=limit))
+    return Scanner(scanner._reader, replace(scanner._request, limit=limit))
+
+
+def explained(
+    reader: VersionReader,
+    columns: Sequence[str] | None = None,
+    **keywords: Unpack[ExplainKeywords],
+) -> str:
+    """Return a text that says what a scan reads; see `Dataset.explain`."""
+    split = of_group(SplitKeywords, keywords)
+    scan = {name: value for name, value in keywords.items() if name not in split}
+    return _explained(reader, scan_request(reader, columns, **scan), **split)  # type: ignore[arg-type]
+
+
+def _explained(
+    reader: VersionReader, request: ScanRequest, **keywords: Unpack[SplitKeywords]
+) -> str:
+    from lance_spark.scan.plan import explained as explained_plan
+
+    if request.nearest is not None:
+        from lance_spark.dataset.search import explained_search
+
+        search = of_group(SearchKeywords, request.options)
+        text = explained_search(reader, request.nearest, request.condition, **search)
+    else:
+        plan = reader.plan_version(
+            request.columns,
+            request.conditions,
+            blob_handling=request.options["blob_handling"],
+            use_scalar_index=request.uses_indexes,
+            fragment_ids=request.fragment_ids,
+            **keywords,
+        )
+        paths, fragments = reader.table.paths, reader.fragments
+        text = explained_plan(plan, paths, fragments, reader.title, request.condition)
+    return text + reader.explained_sources(request.conditions)

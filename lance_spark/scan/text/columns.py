@@ -161,7 +161,6 @@ def plan_column(
     moved: MovedRows,
     queries: Sequence[Leaf],
     *,
-    fast_search: bool,
     use_index: bool = True,
     without_index: TextParameters = PLAIN,
 ) -> ColumnPlan:
@@ -175,8 +174,6 @@ def plan_column(
     moved : MovedRows
     queries : sequence of Leaf
         All queries of this column.
-    fast_search : bool
-        Whether rows that no index covers are left out.
     use_index : bool
         Whether the index is searched. Otherwise only its parameters are used.
     without_index : TextParameters
@@ -198,7 +195,7 @@ def plan_column(
             "strings, of lists of strings or of JSON"
         )
     indices = version.section.indices
-    opened, parameters = _open_segments(version.paths, path, indices, must_read=fast_search)
+    opened, parameters = _open_segments(version.paths, path, indices, must_read=version.fast_search)
     if any(other != parameters[0] for other in parameters):
         raise UnsupportedFeatureError(
             f"the segments of the index of column {name!r} split text differently; create the "
@@ -213,18 +210,18 @@ def plan_column(
     try:
         used, leaves = _used(opened, queries, tokenizer)
     except (CorruptError, MissingFileError) as error:
-        if not can_ignore_index(queries, fast_search=fast_search):
+        if version.fast_search or needs_index(queries):
             raise
         _LOG.warning("the index of column %r is ignored: %s", name, error)
         used, leaves = _used([], queries, tokenizer)
     built_on = [segment.fragments for segment in used]
-    coverage = version.coverage(path, built_on, moved, fast_search=fast_search)
+    coverage = version.coverage(path, built_on, moved)
     return ColumnPlan(path, tokenizer.parameters, used, *coverage, leaves, bool(parameters))
 
 
-def can_ignore_index(queries: Sequence[Leaf], *, fast_search: bool) -> bool:
-    """Return whether texts can be read in place of an index. Only an index has similar words."""
-    return not fast_search and not any(is_fuzzy(query) for query in queries)
+def needs_index(queries: Sequence[Leaf]) -> bool:
+    """Return whether texts cannot be read in place of an index: only an index has similar words."""
+    return any(is_fuzzy(query) for query in queries)
 
 
 def _open_segments(

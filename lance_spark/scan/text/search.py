@@ -236,7 +236,6 @@ def plan_search(
     version: SearchedVersion,
     query: FullTextQuery,
     *,
-    fast_search: bool,
     use_index: bool = True,
 ) -> TextSearch:
     """Plan a search over the rows of a version.
@@ -245,8 +244,6 @@ def plan_search(
     ----------
     version : SearchedVersion
     query : FullTextQuery
-    fast_search : bool
-        Whether rows that no index covers are left out.
     use_index : bool
         Whether indexes are searched. Otherwise only their parameters are used.
 
@@ -269,7 +266,6 @@ def plan_search(
             version.field_path(name),
             moved,
             list(dict.fromkeys(queries[name])),
-            fast_search=fast_search,
             use_index=use_index,
             without_index=without_index,
         )

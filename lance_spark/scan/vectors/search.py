@@ -343,7 +343,6 @@ def plan_vectors(
     version: SearchedVersion,
     query: NearestQuery,
     *,
-    fast_search: bool,
     use_index: bool = True,
 ) -> VectorSearch:
     """Plan a search over the rows of a version.
@@ -352,8 +351,6 @@ def plan_vectors(
     ----------
     version : SearchedVersion
     query : NearestQuery
-    fast_search : bool
-        Whether rows that no index covers are left out.
     use_index : bool
         Whether indexes are searched. `query` can say that they are not, too.
 
@@ -381,7 +378,7 @@ def plan_vectors(
     segments = tuple(segment for segment, _ in opened)
     built_on = [segment.fragments for segment in segments]
     has_codes = bool(opened) and opened[0][1].quantizer.name != "FLAT"
-    covered, uncovered, overlaid = version.coverage(path, built_on, moved, fast_search=fast_search)
+    covered, uncovered, overlaid = version.coverage(path, built_on, moved)
     return VectorSearch(
         query=replace(query, metric=metric),
         path=path,

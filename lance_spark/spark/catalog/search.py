@@ -287,7 +287,7 @@ def _described(options: dict[str, Any]) -> dict[str, Any]:
     if parsed.nearest is not None:
         from lance_spark.scan.vectors.query import parse_nearest
 
-        dataset._check_nearest(parse_nearest(parsed.nearest))
+        dataset._reader.check_nearest(parse_nearest(parsed.nearest))
     schema = to_spark_schema(visible_schema(dataset, parsed))
     return {"schema": schema.json(), "options": options, "names": schema.names}
 

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lance_spark.dataset.nearest import searched_indexes
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.errors import InvalidOptionError
 from lance_spark.scan.fragment.row_meta import DISTANCE
@@ -140,11 +141,13 @@ def _index_partitions(
         return None
     nearest = {"column": field.name, "q": list(first.distance.vector), "k": top.rows}
     query = parse_nearest({**nearest, "metric": metric, **(top.approximate or {})})
-    search = plan.dataset._plan_nearest(query, fast_search=True)
+    search = plan.dataset._reader.plan_nearest(query, fast_search=True)
     if not search.indexes or not _leaves_nothing_out(plan, search, top, filters):
         return None
-    plan.indexes.extend(plan.dataset._vector_indexes(search))
-    schema = plan.dataset._nearest_schema(plan.columns, options.blob_handling, adds_distance=False)
+    plan.indexes.extend(searched_indexes(plan.dataset._table.paths, search))
+    schema = plan.dataset._reader.nearest_schema(
+        plan.columns, options.blob_handling, adds_distance=False
+    )
     tasks = _shares(plan, _task(plan, search, schema, filters, ()))
     return [*map(_partition, tasks), *_uncovered(plan, search)]
 
@@ -170,7 +173,9 @@ def _leaves_nothing_out(
         if search.num_rows - others >= top.rows:
             return True
     try:
-        return search.has_every_row(dataset._table.paths, dataset.fragments, dataset._find_rows)
+        return search.has_every_row(
+            dataset._table.paths, dataset.fragments, dataset._reader.find_rows
+        )
     except INDEX_ERRORS as error:
         _LOG.warning("the vector index of column %r is ignored: %s", search.query.column, error)
         return False
@@ -266,7 +271,9 @@ def _task(
     filters: tuple[Predicate, ...],
 ) -> VectorScanTask:
     batch_size = plan.options.batch_size or DEFAULT_BATCH_SIZE
-    return plan.dataset._nearest_task(search, schema, prefilter, filters, batch_size=batch_size)
+    return plan.dataset._reader.nearest_task(
+        search, schema, prefilter, filters, batch_size=batch_size
+    )
 
 
 def _tasks(
@@ -280,13 +287,13 @@ def _tasks(
                 f"option {name} cannot be combined with nearest, which searches all rows; remove it"
             )
     query = parse_nearest(options.nearest)
-    search = plan.dataset._plan_nearest(query, fast_search=options.fast_search)
-    plan.indexes.extend(plan.dataset._vector_indexes(search))
+    search = plan.dataset._reader.plan_nearest(query, fast_search=options.fast_search)
+    plan.indexes.extend(searched_indexes(plan.dataset._table.paths, search))
     prefilter = plan.prefilter if options.prefilter else ()
     early = [id(predicate) for predicate in prefilter]
     later = tuple(predicate for predicate in scanned if id(predicate) not in early)
     names = plan.scanned_columns(residual)
-    schema = plan.dataset._nearest_schema(
+    schema = plan.dataset._reader.nearest_schema(
         names, options.blob_handling, is_batch=search.query.is_batch, adds_distance=False
     )
     can_share = options.nearest_shares or (

@@ -256,7 +256,7 @@ class Plan:
             partitions = first_rows(tasks, limit)
         if self.request.exact and len(partitions) > 1:
             partitions = [_merged(partitions, limit)]
-        rows = self.dataset._max_rows
+        rows = self.dataset._reader.max_rows
         if limit is not None:
             rows = min(rows, limit * (len(partitions) if filtered else 1))
         elif top is not None:
@@ -294,7 +294,7 @@ class Plan:
             LancePartition(task, residual=residual, columns=self.wanted) for task in tasks
         ]
         if self.request.groups:
-            rows = self.dataset._max_rows
+            rows = self.dataset._reader.max_rows
             return partitions or [LancePartition(None)], rows, self.size(rows)
         size = AGGREGATE_ROW_BYTES * len(partitions)
         return partitions or [LancePartition(None)], max(1, len(partitions)), size
@@ -396,12 +396,13 @@ class Plan:
     def _tasks(
         self, filters: Sequence[Predicate], residual: ResidualFilter | None
     ) -> list[ScanTask]:
-        plan = self.dataset._plan(
+        reader = self.dataset._reader
+        plan = reader.plan(
             self.scanned_columns(residual),
+            reader.conditions(None, _all_of(filters)),
             rows_per_task=self.options.target_rows_per_partition,
             min_partitions=target_partitions(self.request.parallelism),
             batch_size=self.options.batch_size or DEFAULT_BATCH_SIZE,
-            filter=_all_of(filters),
             blob_handling=self.options.blob_handling,
             fragment_ids=self.options.fragment_ids,
             whole_fragments=self.options.whole_fragments,

@@ -220,4 +220,4 @@ def has_query_index(dataset: Dataset, options: ReadOptions) -> bool:
     from lance_spark.scan.vectors.query import parse_nearest
 
     query = parse_nearest(options.nearest)
-    return query.is_batch and not dataset._check_nearest(query).is_multi
+    return query.is_batch and not dataset._reader.check_nearest(query).is_multi

@@ -65,7 +65,7 @@ def text_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | None]:
             return partitions or [LancePartition(None)], max(1, len(partitions)), size
     else:
         partitions = [LancePartition(task, request.limit, residual) for task in tasks]
-    rows = min(plan.dataset._max_rows, sum(most_rows(task) for task in tasks))
+    rows = min(plan.dataset._reader.max_rows, sum(most_rows(task) for task in tasks))
     if request.limit is not None:
         rows = min(rows, request.limit * len(partitions))
     return partitions or [LancePartition(None)], rows, plan.size(rows)
@@ -99,7 +99,7 @@ def _tasks(
                 "remove it"
             )
     query = query_of_json(options.full_text_query)
-    search = plan.dataset._plan_text(query, fast_search=options.fast_search)
+    search = plan.dataset._reader.plan_text(query, fast_search=options.fast_search)
     plan.indexes.extend(search.indexes)
     limit, keeps_ties = options.full_text_limit, False
     if residual is None and not request.aggregates and request.limit is None:
@@ -111,9 +111,9 @@ def _tasks(
         share = search.cost // target_partitions(request.parallelism)
         target = max(share, _SMALLEST_SHARE)
     names = plan.scanned_columns(residual)
-    schema = plan.dataset._text_schema(names, options.blob_handling, adds_score=False)
+    schema = plan.dataset._reader.text_schema(names, options.blob_handling, adds_score=False)
     return [
-        plan.dataset._text_task(
+        plan.dataset._reader.text_task(
             share,
             schema,
             plan.prefilter,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark._lazy import lazy_exports
-from lance_spark.dataset.error_paths import names_table_by
+from lance_spark.dataset._decorators import prefixes_errors_by
 from lance_spark.errors import InvalidInputError, TableNotFoundError
 from lance_spark.spark.table.base import ChangeResult, option_texts
 from lance_spark.spark.table.bases import BaseMethods
@@ -40,7 +40,7 @@ if not TYPE_CHECKING:
     )
 
 
-@names_table_by(lambda table: parse_uri(table.path).display)
+@prefixes_errors_by(lambda table: parse_uri(table.path).display)
 class LanceTable(
     SearchMethods,
     JoinMethods,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
-from lance_spark.dataset.error_paths import names_table_by
+from lance_spark.dataset._decorators import prefixes_errors_by
 from lance_spark.errors import InvalidInputError, TableExistsError, UnsupportedError
 from lance_spark.file.schema.keys import PRIMARY_KEY
 from lance_spark.spark.options.write import WriteOptions
@@ -69,7 +69,9 @@ def spark_type(dtype: str | DataType, column: str) -> DataType:
         raise InvalidInputError(f"column {column!r}: {dtype!r} is not a type: {first}") from None
 
 
-@names_table_by(lambda builder: parse_uri(builder._path).display if builder._path else "new table")
+@prefixes_errors_by(
+    lambda builder: parse_uri(builder._path).display if builder._path else "new table"
+)
 class TableBuilder:
     """Builder of a table without rows; returned by `LanceTable.create` and similar methods.
 

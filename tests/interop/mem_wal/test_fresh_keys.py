@@ -205,7 +205,7 @@ def test_keys_that_are_null(tmp_path: Path) -> None:
     writer.put(rows([7, 8, 9], [large + 1, None, large + 3], "fresh"))
     writer.close()
     opened = lance_spark.open_dataset(path)
-    (sstable,) = next(part for part in opened.fresh()._scan.state.manifests).sstables
+    (sstable,) = next(part for part in opened.fresh()._reader.scan.state.manifests).sstables
     snapshot = ShardSnapshot(shard).with_sstable(1, sstable.folder)
     fresh = rows_of(opened, [snapshot], ["n"])
     assert sorted(fresh.to_table(["id"])["id"].to_pylist()) == [1, 3, 4, 7, 8, 9]

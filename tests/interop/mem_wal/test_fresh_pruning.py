@@ -44,7 +44,7 @@ def shards_of(path: str, condition: Any) -> set[str]:
         fresh.to_table(filter=condition)
     else:
         fresh.to_table(filters=condition)
-    return {str(shard) for shard in fresh._scan._opened}
+    return {str(shard) for shard in fresh._reader.scan._opened}
 
 
 def literal(value: Any) -> str:
@@ -87,7 +87,7 @@ def test_filters_on_the_sharding_column(
         put(path, rows(chosen, f"put {number}"), close=not number)
         model |= dict.fromkeys(chosen, f"put {number}")
     fresh = lance_spark.open_dataset(path).fresh()
-    all_shards = {str(shard.shard) for shard in fresh._scan.state.manifests}
+    all_shards = {str(shard.shard) for shard in fresh._reader.scan.state.manifests}
     shard_of = {}
     for value in values:
         (shard_of[value],) = lance_spark.open_dataset(path).split_by_shard(
@@ -207,7 +207,7 @@ def test_entries_that_are_cleaned_up_before_they_are_read(
     early, late = (lance_spark.open_dataset(path).fresh() for _ in range(2))
     put(path, pa.table([[3]], schema=schema))
     assert sorted(early.to_table()["id"].to_pylist()) == [1, 2, 3]
-    (shard,) = late._scan.state.manifests
+    (shard,) = late._reader.scan.state.manifests
     for position in (1, 2, 3):
         (Path(path) / wal_path(shard.shard, position)).unlink()
     monkeypatch.setattr(snapshot, "_PROMPT", 0)

@@ -181,14 +181,15 @@ def test_tasks_of_shares(tables: Tables) -> None:
     """What Spark runs: conditions after the search, shares, and tasks that were pickled."""
     fresh = lance_spark.open_dataset(tables.path).fresh()
     query = own_queries.MatchQuery("fox river", "t")
-    (after,) = fresh._conditions(None, "n < 5")
+    (after,) = fresh._reader.conditions(None, "n < 5")
     wanted = scores(fresh.to_table(full_text_query=query))
     kept = set(fresh.to_table(["id"], filter="n < 5")["id"].to_pylist())
-    search = fresh._plan_text(query, fast_search=False)
-    schema = fresh._text_schema(["id"], None)
+    search = fresh._reader.plan_text(query, fast_search=False)
+    schema = fresh._reader.text_schema(["id"], None)
     for limit in (None, 4):
         parts = [
-            fresh._text_task(share, schema, (), (after,), limit=limit) for share in search.shares(1)
+            fresh._reader.text_task(share, schema, (), (after,), limit=limit)
+            for share in search.shares(1)
         ]
         assert len(parts) > 1 or not search.indexes
         rows = pa.concat_tables(
@@ -204,11 +205,11 @@ def test_tasks_of_shares(tables: Tables) -> None:
             np.testing.assert_allclose(
                 sorted(result.values(), reverse=True)[:limit], best, rtol=1e-5
             )
-        empty = fresh._text_schema([], None, adds_score=False)
+        empty = fresh._reader.text_schema([], None, adds_score=False)
         counted = [
             batch.num_rows
             for share in search.shares(1)
-            for batch in fresh._text_task(share, empty, (), (after,)).batches()
+            for batch in fresh._reader.text_task(share, empty, (), (after,)).batches()
         ]
         assert sum(counted) == len(expected)
 
@@ -232,7 +233,7 @@ def test_combined_fields(tables: Tables) -> None:
         lance_spark.open_dataset(tables.copy),
     )
     query = own_queries.CombinedFieldsQuery("fox river", ["t", "u"])
-    if not fresh._plan_text(own_queries.MatchQuery("fox", "t"), fast_search=False).indexes:
+    if not fresh._reader.plan_text(own_queries.MatchQuery("fox", "t"), fast_search=False).indexes:
         pytest.skip("needs an index")
     for condition in (None, "n < 4"):
         table = fresh.to_table(["id"], full_text_query=query, filter=condition)

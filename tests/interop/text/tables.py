@@ -189,11 +189,11 @@ def tasks_of(
     dataset: Any, query: Any, target: int, *, fast_search: bool = False, **options: Any
 ) -> list[TextScanTask]:
     """Return the tasks of a search, whose shares aim at a number of postings."""
-    search = dataset._plan_text(query, fast_search=fast_search)
-    conditions = dataset._conditions(None, options.pop("filter", None))
-    schema = dataset._text_schema(["id"], None)
+    search = dataset._reader.plan_text(query, fast_search=fast_search)
+    conditions = dataset._reader.conditions(None, options.pop("filter", None))
+    schema = dataset._reader.text_schema(["id"], None)
     return [
-        dataset._text_task(share, schema, conditions, conditions, **options)
+        dataset._reader.text_task(share, schema, conditions, conditions, **options)
         for share in search.shares(target)
     ]
 

@@ -105,15 +105,17 @@ def test_ties_in_shares(tmp_path: Path) -> None:
     dataset = dataset.create_scalar_index("s", "INVERTED", num_segments=4)
     dataset.delete("id % 3 = 0")
     dataset = lance_spark.open_dataset(str(path))
-    schema = dataset._text_schema(["id"], None)
+    schema = dataset._reader.text_schema(["id"], None)
     for query in ("x", "y", "y z"):
-        for share in dataset._plan_text(query, fast_search=False).shares(1):
-            every = dataset._text_task(share, schema, (), ()).best(
-                ScanMetrics(), dataset._opened_rows()
+        for share in dataset._reader.plan_text(query, fast_search=False).shares(1):
+            every = dataset._reader.text_task(share, schema, (), ()).best(
+                ScanMetrics(), dataset._reader.opened_rows()
             )
             assert len(every.addresses)
             for limit in (1, 5, 100):
-                search = dataset._text_task(share, schema, (), (), limit=limit, keeps_ties=True)
+                search = dataset._reader.text_task(
+                    share, schema, (), (), limit=limit, keeps_ties=True
+                )
                 best = search.best(ScanMetrics(), search.opened())
                 last = every.scores[min(limit, len(every.scores)) - 1]
                 count = int((every.scores >= last).sum())

@@ -68,7 +68,7 @@ def test_columns_are_searched_together(tmp_path: Path) -> None:
     dataset = dataset.create_scalar_index("b", "INVERTED", num_segments=2)
 
     def shares(query: q.FullTextQuery) -> list[TextSearch]:
-        return dataset._plan_text(query, fast_search=False).shares(1)
+        return dataset._reader.plan_text(query, fast_search=False).shares(1)
 
     assert len(shares(q.MatchQuery("x", "a"))) == 4
     both = q.MatchQuery("x", "a") & q.MatchQuery("y", "b")
@@ -98,15 +98,15 @@ def test_columns_of_tasks(tmp_path: Path) -> None:
     dataset = lance_spark.open_dataset(str(path)).create_scalar_index("a", "INVERTED")
     dataset.delete("id = 0")
     dataset = lance_spark.open_dataset(str(path))
-    search = dataset._plan_text("x", fast_search=False)
+    search = dataset._reader.plan_text("x", fast_search=False)
     for columns in (
         ["_score"],
         ["_rowaddr", "_score", "_rowoffset"],
         ["_score", "a", "_rowid", "_fragid"],
         [],
     ):
-        schema = dataset._text_schema(columns, None, adds_score=False)
-        task = dataset._text_task(search, schema, (), ())
+        schema = dataset._reader.text_schema(columns, None, adds_score=False)
+        task = dataset._reader.text_task(search, schema, (), ())
         metrics = ScanMetrics()
         batches = list(task.batches(metrics))
         assert sum(batch.num_rows for batch in batches) == 2

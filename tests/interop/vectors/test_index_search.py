@@ -272,7 +272,7 @@ def test_damaged_indexes_are_left_out(damage: str, tmp_path: Path) -> None:
 def _plan(path: Path, options: dict[str, Any], q: Any = None) -> Any:
     query = np.full(16, 0.25, np.float32) if q is None else q
     dataset = lance_spark.open_dataset(str(path))
-    return dataset._plan_nearest(parse_nearest({"column": "v", "q": query, **options}))
+    return dataset._reader.plan_nearest(parse_nearest({"column": "v", "q": query, **options}))
 
 
 def _neighbors(task: Any) -> Neighbors:
@@ -285,10 +285,10 @@ def _check_shares(path: Path) -> None:
     q = np.random.default_rng(14).normal(size=(6, 16)).astype(np.float32)
     for options in ({"nprobes": 10}, {"nprobes": 10, "refine_factor": 2}, {"use_index": False}):
         search = _plan(path, options, q)
-        schema = dataset._nearest_schema(["id"], None, is_batch=True)
+        schema = dataset._reader.nearest_schema(["id"], None, is_batch=True)
 
         def task(part: Any, schema: Any = schema) -> Any:
-            return pickle.loads(pickle.dumps(dataset._nearest_task(part, schema, (), ())))
+            return pickle.loads(pickle.dumps(dataset._reader.nearest_task(part, schema, (), ())))
 
         whole = _neighbors(task(search))
         shares = search.shares(search.cost // 4)
@@ -354,8 +354,8 @@ def test_shares_go_on_if_rows_were_deleted(tmp_path: Path) -> None:
     search = _plan(path, {}, q)
     shares = search.shares(1)
     assert len(shares) > 4
-    schema = opened._nearest_schema(["id"], None)
-    parts = [_neighbors(opened._nearest_task(share, schema, (), ())) for share in shares]
+    schema = opened._reader.nearest_schema(["id"], None)
+    parts = [_neighbors(opened._reader.nearest_task(share, schema, (), ())) for share in shares]
     nearest_rows = merged(parts, 10)
     assert len(nearest_rows) == 10
     assert set(nearest_rows.ids.tolist()) <= set(order[2940:].tolist())
@@ -372,12 +372,12 @@ def test_shares_go_on_if_the_index_has_rows_of_other_fragments(tmp_path: Path) -
     opened = lance_spark.open_dataset(str(path))
     opened = opened.update({"v": [9.0] * 16}, f"id = {order[0]}", mode="columns")
     query = parse_nearest({"column": "v", "q": q})
-    search = opened._plan_nearest(query, fast_search=True)
+    search = opened._reader.plan_nearest(query, fast_search=True)
     assert list(search.covered) == [1]
     shares = search.shares(1)
     assert len(shares) > 4
-    schema = opened._nearest_schema(["id"], None)
-    parts = [_neighbors(opened._nearest_task(share, schema, (), ())) for share in shares]
+    schema = opened._reader.nearest_schema(["id"], None)
+    parts = [_neighbors(opened._reader.nearest_task(share, schema, (), ())) for share in shares]
     assert len(merged(parts, 10)) == 10
 
 

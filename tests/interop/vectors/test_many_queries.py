@@ -92,7 +92,7 @@ def test_queries_of_one_partition_are_split(
     lance.dataset(path).create_index("v", "IVF_FLAT", num_partitions=8, metric="l2")
     dataset = lance_spark.open_dataset(path)
     nearest = {"column": "v", "q": [[0.0] * DIMENSION], "k": K, "nprobes": 1}
-    search = dataset._plan_nearest(parse_nearest(nearest), fast_search=False)
+    search = dataset._reader.plan_nearest(parse_nearest(nearest), fast_search=False)
     near = np.full((4000, DIMENSION), 3, np.float32)
     near += np.random.default_rng(1).standard_normal(near.shape).astype(np.float32) / 100
     keys = np.random.default_rng(2).integers(-(2**63), 2**63, len(near))
@@ -127,7 +127,7 @@ def test_bounds_of_candidates(tmp_path: Path, bounds: tuple[float | None, float 
     nearest = {"column": "v", "q": vectors(8, 2), "k": K, "nprobes": 2, "metric": "cosine"}
     nearest |= {"distance_range": bounds, "refine_factor": 3}
     expected = dataset.to_table(["id"], nearest={**nearest, "use_index": False})
-    search = dataset._plan_nearest(parse_nearest(nearest))
+    search = dataset._reader.plan_nearest(parse_nearest(nearest))
     slots = nearest_slots.Slots.of(search, dataset.fragments, 4, None)
     searcher, queries = slots.searcher(dataset), search.dtype.query(nearest["q"], search.metric)
     candidates = [searcher.neighbors(number, queries) for number in range(slots.count)]

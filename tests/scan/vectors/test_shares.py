@@ -42,10 +42,10 @@ def test_a_prefilter_that_is_evaluated_once(
     lance.write_dataset(table[1900:], path, mode="append")
     dataset = lance_spark.open_dataset(path)
     nearest = {"column": "v", "q": values[:20], "k": 6, "nprobes": 7}
-    search = dataset._plan_nearest(parse_nearest(nearest))
+    search = dataset._reader.plan_nearest(parse_nearest(nearest))
     conditions = (parse_local(text, row_meta.with_all(dataset._table.schema)),)
-    schema = dataset._nearest_schema(["id"], None, is_batch=True, adds_distance=False)
-    whole = dataset._nearest_task(search, schema, conditions, ())
+    schema = dataset._reader.nearest_schema(["id"], None, is_batch=True, adds_distance=False)
+    whole = dataset._reader.nearest_task(search, schema, conditions, ())
     shares = search.shares(max(1, search.cost // 6))
     assert len(shares) > 3
     once = whole.with_passing()

@@ -46,7 +46,7 @@ def test_slots_have_overlaid_rows_alone(path: str) -> None:
     dataset = lance_spark.open_dataset(path)
     query = parse_nearest({"column": "v", "q": Q[:1].tolist(), "k": 3})
     for fast_search in (False, True):
-        search = dataset._plan_nearest(query, fast_search=fast_search)
+        search = dataset._reader.plan_nearest(query, fast_search=fast_search)
         slots = Slots.of(search, dataset.fragments, 1, None)
         rows = [number for ranges in slots.of_rows for number, _, _ in ranges]
         assert rows == ([] if fast_search else [3])

@@ -178,7 +178,7 @@ def test_plans_show_the_index_and_the_tasks(spark: Any, changed: Path) -> None:
     assert "indexes=[s_idx (INVERTED): " in plan
     assert 'top={"rows":7,"order":[{"col":["_score"],"descending":true' in plan
     # A task for each part of the index, and one for the texts that it does not cover.
-    search = lance_spark.open_dataset(str(changed))._plan_text(query, fast_search=False)
+    search = lance_spark.open_dataset(str(changed))._reader.plan_text(query, fast_search=False)
     num_parts = sum(len(segment.parts) for segment in search.columns["s"].segments)
     assert num_parts >= 3
     assert f" partitions={num_parts + 1} " in plan

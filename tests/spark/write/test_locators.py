@@ -36,7 +36,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def copied(path: Path, source: int = 1, **options: Any) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table, as a query gets them that only copies the blobs."""
     dataset = lance_spark.open_dataset(str(path), **options)
-    plan = dataset._plan(
+    plan = dataset._reader.plan(
         ["i", "b"], blob_handling="all_binary", batch_size=70, rows_per_task=100, min_partitions=1
     )
     for task in plan.tasks:

@@ -237,20 +237,20 @@ def _own(name: Name) -> Any:
 def _argument(name: Name) -> Any:
     """Return the parameter of that name of a class of an operation, which has it as an attribute.
 
-    `LanceOperation` has such classes: a call makes an object of another class.
+    `LanceOperation` has such classes: a call returns an object of another class.
     """
     above, _, class_name = name.owner.rpartition(".")
     place = COUNTERPARTS.get(above)
-    maker = None if place is None else getattr(_named_object(place), class_name, None)
-    made = getattr(maker, "made", None)
-    if made is None or not (
-        hasattr(made, name.name)
-        or name.name in getattr(made, "__dataclass_fields__", ())
-        or name.name in getattr(made, "_fields", ())
-        or name.name in getattr(getattr(made, "DESCRIPTOR", None), "fields_by_name", ())
+    alias = None if place is None else getattr(_named_object(place), class_name, None)
+    target = getattr(alias, "target", None)
+    if target is None or not (
+        hasattr(target, name.name)
+        or name.name in getattr(target, "__dataclass_fields__", ())
+        or name.name in getattr(target, "_fields", ())
+        or name.name in getattr(getattr(target, "DESCRIPTOR", None), "fields_by_name", ())
     ):
         return None
-    return inspect.signature(maker).parameters.get(name.name)
+    return inspect.signature(alias).parameters.get(name.name)
 
 
 def _named_object(place: str) -> Any:

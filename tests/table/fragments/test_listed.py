@@ -49,7 +49,7 @@ def test_fragments_of_a_limit(path: str, deleted: bool, monkeypatch: pytest.Monk
         planned.append(len(fragments))
         return pack(fragments, *arguments, **keywords)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("lance_spark.dataset.planning.pack", spy)
+    monkeypatch.setattr("lance_spark.dataset.reader.pack", spy)
     options = {"with_row_id": True, "include_deleted_rows": True} if deleted else {}
     every = dataset.to_table(**options)
     planned.clear()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark import open_dataset, write_dataset
-from lance_spark.dataset.history import HistoryMethods
+from lance_spark.dataset import Dataset
 from lance_spark.errors import VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.fragments.fragment import Fragment
@@ -105,7 +105,7 @@ def test_fragments_are_parsed_on_first_use(path: str, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Fragment, "from_proto", looked)
     monkeypatch.setattr(history, "summarize", looked)
-    dataset = HistoryMethods(open_table(path))
+    dataset = Dataset(open_table(path))
     infos = dataset.versions()
     assert len(infos) == 8
     with pytest.raises(AssertionError):

@@ -263,7 +263,7 @@ class _Rows:
 
     def __init__(self, join: Join, dataset: Dataset) -> None:
         self._dataset = dataset
-        self._schema = dataset._select(join.columns, join.blob_handling)
+        self._schema = dataset._reader.select(join.columns, join.blob_handling)
         self._output = batch_schema(join.table_columns())
         self._convert = BatchConverter(self._schema.to_arrow(), self._output, reading=True)
         num_rows = max(1, sum(fragment.physical_rows for fragment in dataset.fragments))
@@ -282,7 +282,7 @@ class _Rows:
                 dataset.fragments,
                 self._schema,
                 addresses[part.drop_null().to_numpy()],
-                dataset._open_files,
+                dataset._reader.open_files,
             )
             for rows in cuts(sizes):
                 yield start + rows.start, part.slice(rows.start, rows.stop - rows.start)
@@ -302,7 +302,7 @@ class _Rows:
             dataset.fragments,
             self._schema,
             unique,
-            dataset._open_files,
+            dataset._reader.open_files,
             ScanMetrics(),
         )
         batches = [part for batch in taken.to_batches() for part in self._convert(batch)]

@@ -72,7 +72,7 @@ def nearest_join(
     _check_vectors(queries, vector, query_column)
     any_query = [0] * dtype.dimension
     query = parse_nearest({**nearest, "column": column, "q": [any_query]})
-    search = dataset._plan_nearest(query, fast_search=fast_search)
+    search = dataset._reader.plan_nearest(query, fast_search=fast_search)
     if columns is None:
         every = dataset._stored_schema(blob_handling=blob_handling).names
         columns = [name for name in every if name != column]

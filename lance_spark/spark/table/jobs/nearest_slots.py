@@ -372,11 +372,11 @@ class SlotSearcher:
         return again.within(self._slots.lower, self._slots.upper)
 
     def _task(self, search: VectorSearch) -> VectorScanTask:
-        schema = self._dataset._nearest_schema([], None)
-        return self._dataset._nearest_task(search, schema, (), ())
+        schema = self._dataset._reader.nearest_schema([], None)
+        return self._dataset._reader.nearest_task(search, schema, (), ())
 
     def _rows(self, task: VectorScanTask) -> VectorRows:
-        opened = self._dataset._opened_rows()
+        opened = self._dataset._reader.opened_rows()
         return VectorRows(
             paths=opened.paths,
             fragments=list({piece.fragment.id: piece.fragment for piece in task.slices}.values()),

@@ -17,8 +17,8 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
+from lance_spark.dataset._decorators import prefixes_errors_by
 from lance_spark.dataset.dataset import Dataset
-from lance_spark.dataset.error_paths import names_table_by
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.spark.job import Job
 from lance_spark.spark.quoting import quoted
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-@names_table_by(lambda merge: parse_uri(merge._handle.path).display)
+@prefixes_errors_by(lambda merge: parse_uri(merge._handle.path).display)
 class MergeBuilder:
     """Builder of a merge; returned by `LanceTable.merge`.
 

@@ -14,7 +14,7 @@ from lance_spark.file.reader import FileReader
 from lance_spark.storage.parallel import read_each
 
 if TYPE_CHECKING:
-    from lance_spark.dataset.planning import PlanMethods
+    from lance_spark.dataset.dataset import Dataset
     from lance_spark.table.fragments.files import DataFile
     from lance_spark.table.paths import TablePaths
 
@@ -62,7 +62,7 @@ class DataStatistics:
 class DatasetStatistics:
     """Statistics of a version; `Dataset.stats` returns it."""
 
-    def __init__(self, dataset: PlanMethods) -> None:
+    def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
 
     def dataset_stats(self, max_rows_per_group: int = 1024) -> DatasetStats:

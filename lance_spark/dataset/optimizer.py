@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lance_spark.dataset.maintenance import WITHOUT_EFFECT
+from lance_spark.dataset.changes.write_options import UNUSED_OF_COMPACTION
 from lance_spark.table.cleanup.automatic import PREFIX, cleanup_config
 
 if TYPE_CHECKING:
@@ -74,5 +74,5 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in options.items()
-        if value is not None and name not in WITHOUT_EFFECT
+        if value is not None and name not in UNUSED_OF_COMPACTION
     }

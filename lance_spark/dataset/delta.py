@@ -22,7 +22,7 @@ from lance_spark.errors import InvalidInputError, UnsupportedFeatureError, namin
 from lance_spark.scan.fragment import row_meta
 
 if TYPE_CHECKING:
-    from lance_spark.dataset.scanning.methods import ScannerMethods
+    from lance_spark.dataset.dataset import Dataset
     from lance_spark.table.commit.transaction import Transaction
 
 _ID, _CREATED = row_meta.ROW_ID.name, "_row_created_at_version"
@@ -39,7 +39,7 @@ class DatasetDelta:
         The earlier and the later version.
     """
 
-    def __init__(self, dataset: ScannerMethods, begin_version: int, end_version: int) -> None:
+    def __init__(self, dataset: Dataset, begin_version: int, end_version: int) -> None:
         self._dataset = dataset
         self._begin = begin_version
         self._end = end_version
@@ -126,7 +126,7 @@ class DatasetDelta:
         ids: npt.NDArray[np.uint64] = self._at(version).to_table([_ID])[_ID].to_numpy()
         return ids
 
-    def _at(self, version: int) -> ScannerMethods:
+    def _at(self, version: int) -> Dataset:
         dataset = self._dataset
         if version != dataset.version:
             dataset = dataset.checkout_version(version)
@@ -138,3 +138,32 @@ class DatasetDelta:
                     "feed by Spark"
                 )
         return dataset
+
+
+def compared(
+    dataset: Dataset, other: int | None, begin_version: int | None, end_version: int | None
+) -> DatasetDelta:
+    """Return the differences of two versions; see `Dataset.delta`.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    other : int, optional
+        The version that the version of the dataset is compared with.
+    begin_version, end_version : int, optional
+        Two versions instead.
+
+    Raises
+    ------
+    InvalidInputError
+        Not exactly one of both is given.
+    """
+    if other is not None:
+        if begin_version is not None or end_version is not None:
+            raise InvalidInputError(
+                "give compared_against, or begin_version and end_version, not both"
+            )
+        begin_version, end_version = sorted((other, dataset.version))
+    if begin_version is None or end_version is None:
+        raise InvalidInputError("give compared_against, or begin_version and end_version")
+    return DatasetDelta(dataset, begin_version, end_version)

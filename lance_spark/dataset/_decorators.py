@@ -16,7 +16,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def names_table_by(name_of: Callable[[Any], str]) -> Callable[[type[_T]], type[_T]]:
+def prefixes_errors_by(name_of: Callable[[Any], str]) -> Callable[[type[_T]], type[_T]]:
     """Return a class decorator for public methods and properties that concern one table.
 
     Errors that they raise name the table (`lance_spark.errors.naming`). Arguments of a wrong type
@@ -45,8 +45,8 @@ def names_table_by(name_of: Callable[[Any], str]) -> Callable[[type[_T]], type[_
     return decorate
 
 
-def names_table_at(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Make errors of a function name the table at its argument ``uri``; see `names_table_by`.
+def prefixes_errors_at(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Make errors of a function name the table at its argument ``uri``; see `prefixes_errors_by`.
 
     Without a URI, the namespace of the table names it.
     """
@@ -83,4 +83,4 @@ def _named(method: Callable[..., Any], name_of: Callable[[Any], str]) -> Callabl
 
 
 #: Decorator of classes whose objects have the open table as ``_table``.
-names_table = names_table_by(lambda handle: handle._table.store.display)
+prefixes_errors = prefixes_errors_by(lambda handle: handle._table.store.display)

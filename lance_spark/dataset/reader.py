@@ -1,0 +1,542 @@
+"""`VersionReader`: plans the reads of one version, and keeps what several reads need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.arguments import check_least
+from lance_spark.dataset.scanning.options import DEFAULT_BATCH_SIZE, TaskKeywords
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.blobs.fields import Handling, handled
+from lance_spark.file.open_files import OpenFiles
+from lance_spark.file.schema.schema import Schema
+from lance_spark.keywords import checked
+from lance_spark.scan.fragment import row_meta
+from lance_spark.scan.plan import (
+    ScanPlan,
+    collection_paused,
+    default_target_rows,
+    estimated_bytes,
+    pack,
+    read_bytes,
+    select_fragments,
+    with_positions,
+)
+from lance_spark.scan.predicates.conditions import Condition, top_fields
+from lance_spark.scan.predicates.tuples import parse_filters
+from lance_spark.scan.take import RowFinder
+from lance_spark.scan.task import FragmentSlice, ScanTask
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.listed import ListedFragments
+from lance_spark.table.fragments.row_counts import counted_fragments
+from lance_spark.table.manifest.repairs import check_columns
+from lance_spark.table.open import OpenTable
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
+    from lance_spark.dataset.scanning.options import Filter
+    from lance_spark.scan.pruning.candidates import Candidates, CandidateSearch, TableIndexes
+    from lance_spark.scan.search_task import OpenedRows, SearchedVersion
+    from lance_spark.scan.text.queries import QueryLike
+    from lance_spark.scan.text.search import TextSearch
+    from lance_spark.scan.text.task import TextScanTask
+    from lance_spark.scan.vectors.columns import VectorType
+    from lance_spark.scan.vectors.query import NearestQuery
+    from lance_spark.scan.vectors.search import VectorSearch
+    from lance_spark.scan.vectors.task import VectorScanTask
+    from lance_spark.table.rows.u64_segments import UInt64Array
+
+
+class VersionReader:
+    """Plans the reads of one version.
+
+    Keeps its fragments with their rows counted, open files, indexes and row ids. `FreshReader` also
+    reads the rows of a MemWAL.
+
+    Parameters
+    ----------
+    table : OpenTable
+    storage_options : mapping of str to str
+        Settings of the store.
+
+    Attributes
+    ----------
+    open_files : OpenFiles
+        Files that reads of rows by position leave open for the next ones.
+    """
+
+    def __init__(self, table: OpenTable, storage_options: Mapping[str, str]) -> None:
+        self.table = table
+        self.storage_options = storage_options
+        self.open_files = OpenFiles()
+        self._fragments: ListedFragments | None = None
+        self._finder: RowFinder | None = None
+        self._indexes: TableIndexes | None = None
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.table.store.display!r}, version={self.table.version})"
+
+    # Rows and columns
+
+    @property
+    def fragments(self) -> ListedFragments:
+        """The fragments, in the table's order."""
+        if self._fragments is None:
+            counted = counted_fragments(self.table.paths, self.table.manifest)
+            self._fragments = ListedFragments(counted)
+        return self._fragments
+
+    @property
+    def has_only_fragments(self) -> bool:
+        """Whether all rows are rows of fragments."""
+        return True
+
+    @property
+    def max_rows(self) -> int:
+        """The maximum number of rows, without reading any."""
+        return self.fragments.num_rows
+
+    def select(
+        self,
+        columns: Sequence[str] | None,
+        blob_handling: str | None,
+        with_row_id: bool | None = False,
+        with_row_address: bool | None = False,
+    ) -> Schema:
+        """Return the columns of a read.
+
+        Raises
+        ------
+        InvalidInputError
+            A column does not exist.
+        """
+        schema = self.table.schema
+        selected = row_meta.select(
+            schema,
+            columns,
+            with_row_id=bool(with_row_id),
+            with_row_address=bool(with_row_address),
+        )
+        check_columns(self.table.manifest, selected.fields)
+        return self.as_read(selected, blob_handling)
+
+    def as_read(self, schema: Schema, blob_handling: str | None) -> Schema:
+        """Return columns of the table with blobs as a scan returns them."""
+        version = self.table.manifest.data_storage_version
+        return handled(schema, Handling.parse(blob_handling), version)
+
+    def conditions(
+        self, filters: Iterable[Sequence[Any]] | None, filter: Filter | None
+    ) -> tuple[Condition, ...]:
+        """Return the conditions of a read, parsed.
+
+        Raises
+        ------
+        InvalidInputError
+            A condition is not valid.
+        """
+        known = row_meta.with_all(self.table.schema)
+        conditions: tuple[Condition, ...] = parse_filters(filters, known)
+        if filter is None:
+            return conditions
+        if isinstance(filter, str):
+            from lance_spark.scan.predicates.sql import parse_local
+
+            return (*conditions, parse_local(filter, known))
+        if hasattr(filter, "paths"):
+            return (*conditions, filter)
+        import pyarrow.compute as pc
+
+        if isinstance(filter, pc.Expression):
+            from lance_spark.scan.predicates.arrow.condition import arrow_condition
+
+            return (*conditions, arrow_condition(filter, known))
+        raise InvalidInputError(
+            "filter must be a string, a pyarrow expression or a Predicate, not "
+            f"{type(filter).__name__}"
+        )
+
+    def row_finder(self) -> RowFinder:
+        """Return what finds rows by their ids."""
+        if self._finder is None:
+            self._finder = RowFinder(self.table, self.fragments)
+        return self._finder
+
+    def find_rows(self, row_ids: UInt64Array) -> tuple[npt.NDArray[np.bool_], UInt64Array]:
+        """Return which rows exist, and their addresses; see `RowFinder.find`."""
+        return self.row_finder().find(row_ids)
+
+    # Scans
+
+    def count_rows(self, conditions: Sequence[Condition], use_scalar_index: bool) -> int:
+        """Return the number of live rows that meet all conditions."""
+        if not conditions:
+            return self.max_rows
+        nulls = self._count_nulls(conditions) if use_scalar_index else None
+        if nulls is not None:
+            return nulls
+        num_rows, fragment_ids = 0, None
+        if use_scalar_index and self.table.manifest.index_section is not None:
+            check_columns(self.table.manifest, top_fields(conditions))
+            known = self._table_indexes().num_live_rows(conditions)
+            if known is not None:
+                num_rows, fragment_ids = known
+                if not fragment_ids:
+                    return num_rows
+        plan = self.plan(
+            [],
+            conditions,
+            rows_per_task=1 << 62,
+            fragment_ids=fragment_ids,
+            use_scalar_index=use_scalar_index,
+        )
+        return num_rows + sum(
+            int(batch.num_rows)
+            for task in plan.tasks
+            for batch in task._batches(self.table.paths, self.open_files)
+        )
+
+    def _count_nulls(self, conditions: Sequence[Condition]) -> int | None:
+        """Return for how many rows one `IsNull` holds, by indexes; None for other conditions."""
+        from lance_spark.scan.predicates.column_predicates import IsNull
+        from lance_spark.scan.pruning.metadata_aggregates import value_count
+
+        if len(conditions) != 1 or not isinstance(conditions[0], IsNull):
+            return None
+        (path,) = conditions[0].paths
+        if path[0].id < 0 or self.table.manifest.index_section is None:
+            return None
+        count = value_count(self.table, self.fragments, [node.name for node in path])
+        if count is None or conditions[0].inverted:
+            return count
+        return self.max_rows - count
+
+    def plan(
+        self,
+        columns: Sequence[str] | None,
+        conditions: Sequence[Condition] = (),
+        **keywords: Unpack[TaskKeywords],
+    ) -> ScanPlan:
+        """Plan a scan; see `Dataset.plan`."""
+        return self.plan_version(columns, conditions, **keywords)
+
+    @collection_paused()
+    def plan_version(
+        self,
+        columns: Sequence[str] | None,
+        conditions: Sequence[Condition] = (),
+        **keywords: Unpack[TaskKeywords],
+    ) -> ScanPlan:
+        """Plan a scan of the rows of the version."""
+        given = checked(TaskKeywords, keywords)
+        rows_per_task, min_partitions = given["rows_per_task"], given["min_partitions"]
+        check_least("batch_size", given["batch_size"], 1)
+        check_least("min_partitions", min_partitions, 1)
+        if rows_per_task is not None:
+            check_least("rows_per_task", rows_per_task, 1)
+        schema = self.select(
+            columns, given["blob_handling"], given["with_row_id"], given["with_row_address"]
+        )
+        fragments: Sequence[Fragment] = self.fragments
+        manifest = self.table.manifest
+        read = (*schema.fields, *top_fields(conditions))
+        check_columns(manifest, read)
+        selected = select_fragments(fragments, given["fragment_ids"])
+        if rows_per_task is None:
+            rows = sum([fragment.physical_rows for fragment in selected])
+            stored = estimated_bytes(selected, rows)
+            rows_per_task = default_target_rows(
+                rows,
+                read_bytes(stored, rows, read, self.table.schema.fields),
+                min_partitions,
+                max(len(schema.fields), 1),
+            )
+        candidates: Candidates | None = None
+        uses_indexes = given["use_scalar_index"] is not False
+        if uses_indexes and conditions and manifest.index_section is not None:
+            candidates = self._candidates(conditions)
+        left = frozenset() if candidates is None else candidates.left
+        if manifest.flags.stable_row_ids:
+            row_meta.check_row_ids(fragments, read)
+            # Tasks that search indexes find rows by their ids.
+            selected = row_meta.light(selected, (*read, *((row_meta.ROW_ID,) if left else ())))
+        if candidates is not None:
+            kept = candidates.rows.keys() | left
+            selected = [fragment for fragment in selected if fragment.id in kept]
+        groups = pack(selected, rows_per_task, whole_fragments=given["whole_fragments"])
+        if candidates is not None:
+            from lance_spark.scan.pruning.narrowing import narrowed
+
+            groups = narrowed(groups, candidates.rows, rows_per_task, left)
+        if row_meta.needs(read, row_meta.ROW_OFFSET):
+            groups = with_positions(groups, row_meta.first_positions(fragments))
+        tasks = [
+            ScanTask(
+                uri=self.table.store.uri,
+                lance_schema=schema,
+                slices=slices,
+                batch_size=given["batch_size"],
+                filters=tuple(conditions),
+                base_paths=manifest.base_paths,
+                storage_options=self.storage_options,
+                index_search=self._search_by_task(conditions, slices, left) if left else None,
+            )
+            for slices in groups
+        ]
+        return ScanPlan(tasks, () if candidates is None else candidates.used)
+
+    @property
+    def title(self) -> str:
+        """The table and its version, for texts that describe a read."""
+        return f"{self.table.store.display}, version {self.table.version}"
+
+    def explained_sources(self, conditions: tuple[Condition, ...]) -> str:
+        """Return a line about what a scan reads besides the version; empty if there is nothing."""
+        return ""
+
+    # Indexes of columns
+
+    def _candidates(self, conditions: Sequence[Condition]) -> Candidates | None:
+        """Return the rows that indexes leave; see `TableIndexes.candidates`."""
+        from lance_spark.scan.pruning.column_indexes import Searcher
+
+        return self._table_indexes().candidates(conditions, Searcher.DRIVER)
+
+    def _table_indexes(self) -> TableIndexes:
+        from lance_spark.scan.pruning.candidates import TableIndexes
+        from lance_spark.scan.pruning.coverage import checked_section
+
+        if self._indexes is None:
+            manifest = self.table.manifest
+            self._indexes = TableIndexes(
+                self.table.paths,
+                checked_section(self.table.paths, manifest),
+                manifest.flags.stable_row_ids,
+                self.fragments,
+                self.find_rows,
+            )
+        return self._indexes
+
+    def _search_by_task(
+        self,
+        conditions: Sequence[Condition],
+        slices: Sequence[FragmentSlice],
+        left: Collection[int],
+    ) -> CandidateSearch | None:
+        """Return the search of a task for those of its fragments that are left to tasks."""
+        ids = {piece.fragment.id for piece in slices if piece.fragment.id in left}
+        if not ids or self._indexes is None:
+            return None
+        return self._indexes.search_by_task(conditions, ids)
+
+    # Searches of texts and vectors
+
+    def searched_version(self, *, fast_search: bool = False) -> SearchedVersion:
+        """Return what searches are planned on."""
+        from lance_spark.scan.pruning.coverage import checked_section
+        from lance_spark.scan.search_task import SearchedVersion
+
+        table = self.table
+        return SearchedVersion(
+            table.paths,
+            checked_section(table.paths, table.manifest),
+            self.fragments,
+            table.schema.path,
+            table.manifest.flags.stable_row_ids,
+            fast_search,
+        )
+
+    def opened_rows(self) -> OpenedRows:
+        """Return all rows, for searches."""
+        from lance_spark.scan.search_task import OpenedRows
+
+        return OpenedRows(self.table.paths, self.find_rows, self.open_files)
+
+    def plan_text(
+        self, query: QueryLike, *, fast_search: bool = False, use_index: bool = True
+    ) -> TextSearch:
+        """Plan a full-text search; see `plan_search`."""
+        from lance_spark.dataset.full_text import parsed_query, score_field
+        from lance_spark.scan.text.search import plan_search
+
+        score_field(self.table.schema.names)
+        parsed = parsed_query(self.table, query)
+        version = self.searched_version(fast_search=fast_search)
+        return plan_search(version, parsed, use_index=use_index)
+
+    def text_schema(
+        self,
+        columns: Sequence[str] | None,
+        blob_handling: str | None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        *,
+        adds_score: bool = True,
+    ) -> Schema:
+        """Return the columns of a full-text search.
+
+        If `_score` is not named, it follows the columns, unless `adds_score` is false.
+        """
+        from lance_spark.dataset.full_text import split_columns, with_score
+
+        names, position = split_columns(columns)
+        schema = self.select(names, blob_handling, with_row_id, with_row_address)
+        if position is None and not adds_score:
+            return schema
+        if position is None:
+            position = len(self.select(names, blob_handling).fields)
+        return with_score(schema, position)
+
+    def text_task(
+        self,
+        search: TextSearch,
+        schema: Schema,
+        prefilter: tuple[Condition, ...],
+        filters: tuple[Condition, ...],
+        *,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        limit: int | None = None,
+        keeps_ties: bool = False,
+    ) -> TextScanTask:
+        """Return the task of a search, or of a share of it; see `TextScanTask`."""
+        from lance_spark.scan.text.task import TextScanTask
+
+        manifest = self.table.manifest
+        fields = [field for field in schema.fields if field.id != row_meta.SCORE.id]
+        read = (*fields, *top_fields(filters), *top_fields(prefilter))
+        check_columns(manifest, read)
+        if search.stable_row_ids:
+            row_meta.check_row_ids(self.fragments, read)
+        return TextScanTask(
+            uri=self.table.store.uri,
+            lance_schema=schema,
+            slices=self._searched_slices(search.fragments, read),
+            batch_size=batch_size,
+            filters=filters,
+            base_paths=manifest.base_paths,
+            storage_options=self.storage_options,
+            search=search,
+            prefilter=prefilter,
+            limit=limit,
+            keeps_ties=keeps_ties,
+        )
+
+    def check_nearest(self, query: NearestQuery) -> VectorType:
+        """Return the type of the column of a query, without reading files of an index.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        from lance_spark.scan.vectors.search import checked_type
+
+        return checked_type(self.table.schema.path(query.column), query)
+
+    def plan_nearest(
+        self, query: NearestQuery, *, fast_search: bool = False, use_index: bool = True
+    ) -> VectorSearch:
+        """Plan a vector search; see `plan_vectors`."""
+        from lance_spark.dataset.nearest import search_fields
+        from lance_spark.scan.vectors.search import plan_vectors
+
+        version = self.searched_version(fast_search=fast_search)
+        search = plan_vectors(version, query, use_index=use_index)
+        search_fields(self.table.schema.names, is_batch=search.query.is_batch)
+        return search
+
+    def nearest_schema(
+        self,
+        columns: Sequence[str] | None,
+        blob_handling: str | None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        *,
+        is_batch: bool = False,
+        adds_distance: bool = True,
+    ) -> Schema:
+        """Return the columns of a vector search.
+
+        If `_distance` is not named, it follows the columns, unless `adds_distance` is false.
+        `query_index` is the first column of a batch of queries; with `adds_distance` false, it has
+        the place where it is named.
+        """
+        from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX
+
+        computed = {DISTANCE.name: DISTANCE}
+        if is_batch:
+            computed[QUERY_INDEX.name] = QUERY_INDEX
+        names = None if columns is None else list(columns)
+        for name in computed:
+            if names is not None and names.count(name) > 1:
+                raise InvalidInputError(f"column {name!r} is named twice")
+        read = None if names is None else [name for name in names if name not in computed]
+        schema = self.select(read, blob_handling, with_row_id, with_row_address)
+        fields = list(schema.fields)
+        number = len(self.select(read, blob_handling).fields)
+        for position, name in enumerate(names or ()):
+            if name in computed and (adds_distance is False or name == DISTANCE.name):
+                fields.insert(min(position, number), computed[name])
+                number += 1
+        if adds_distance:
+            if DISTANCE not in fields:
+                fields.insert(number, DISTANCE)
+            if is_batch:
+                fields.insert(0, QUERY_INDEX)
+        return Schema(tuple(fields), schema.metadata)
+
+    def nearest_task(
+        self,
+        search: VectorSearch,
+        schema: Schema,
+        prefilter: tuple[Condition, ...],
+        filters: tuple[Condition, ...],
+        *,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        use_scalar_index: bool = True,
+    ) -> VectorScanTask:
+        """Return the task of a search, or of a share of it; see `VectorScanTask`."""
+        from lance_spark.scan.vectors.task import VectorScanTask
+
+        manifest = self.table.manifest
+        computed = (row_meta.DISTANCE.id, row_meta.QUERY_INDEX.id)
+        fields = [field for field in schema.fields if field.id not in computed]
+        read = (*fields, search.path[0], *top_fields(filters), *top_fields(prefilter))
+        check_columns(manifest, read)
+        if search.stable_row_ids:
+            row_meta.check_row_ids(self.fragments, (*read, row_meta.ROW_ID))
+        candidates = None
+        if use_scalar_index and prefilter and manifest.index_section is not None:
+            candidates = self._candidates(prefilter)
+        return VectorScanTask(
+            uri=self.table.store.uri,
+            lance_schema=schema,
+            slices=self._searched_slices(search.fragments, read, candidates),
+            batch_size=batch_size,
+            filters=filters,
+            base_paths=manifest.base_paths,
+            storage_options=self.storage_options,
+            search=search,
+            prefilter=prefilter,
+        )
+
+    def _searched_slices(
+        self,
+        fragment_ids: BitMap,
+        read: Sequence[Any],
+        candidates: Candidates | None = None,
+    ) -> tuple[FragmentSlice, ...]:
+        """Return the slices of the fragments of a search, which reads some fields."""
+        fragments = [fragment for fragment in self.fragments if fragment.id in fragment_ids]
+        groups = [tuple(FragmentSlice(part, 0, part.physical_rows) for part in fragments)]
+        if candidates is not None:
+            from lance_spark.scan.pruning.narrowing import narrowed
+
+            groups = narrowed(groups, candidates.rows, 1 << 62, candidates.left)
+        if row_meta.needs(read, row_meta.ROW_OFFSET):
+            groups = with_positions(groups, row_meta.first_positions(self.fragments))
+        return groups[0] if groups else ()

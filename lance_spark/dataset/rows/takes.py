@@ -1,0 +1,75 @@
+"""Rows by their positions, or by their row ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.file.schema.extension_types import extended_table
+from lance_spark.scan.fragment import row_meta
+from lance_spark.scan.take import in_order, parse_positions, take_addresses, take_rows
+
+if TYPE_CHECKING:
+    from lance_spark.dataset.reader import VersionReader
+    from lance_spark.dataset.scanning.options import Columns
+
+
+def take(
+    reader: VersionReader,
+    indices: Sequence[int],
+    columns: Columns | None,
+    blob_handling: str | None,
+) -> pa.Table:
+    """Return rows by their positions; see `Dataset.take`.
+
+    Raises
+    ------
+    InvalidInputError
+        A position is out of range, or a column does not exist.
+    CorruptTableError, CorruptFileError, StorageError
+    """
+    table = reader.table
+    computed = None
+    if isinstance(columns, Mapping):
+        from lance_spark.dataset.scanning.computed import parse_computed
+
+        computed = parse_computed(columns, reader.as_read(table.schema, blob_handling))
+        # A column that is not read says how many rows constants have.
+        columns = computed.read or [row_meta.ROW_ADDRESS.name]
+    names = row_meta.without_repeats(columns)
+    schema = row_meta.of_take(reader.select(names, blob_handling))
+    positions = parse_positions(indices, reader.max_rows)
+    if table.manifest.flags.stable_row_ids:
+        row_meta.check_row_ids(reader.fragments, schema.fields)
+    unique, inverse = np.unique(positions, return_inverse=True)
+    batches = take_rows(table.paths, reader.fragments, schema, unique, reader.open_files)
+    rows = pa.Table.from_batches(batches, schema.to_arrow())
+    rows = row_meta.with_repeats(rows, columns)
+    rows = extended_table(rows if computed is None else computed.of_table(rows))
+    return in_order(rows, inverse)
+
+
+def take_ids(
+    reader: VersionReader,
+    row_ids: Sequence[int],
+    columns: Sequence[str] | None,
+    blob_handling: str | None,
+) -> pa.Table:
+    """Return rows by their row ids; see `Dataset.take_rows`.
+
+    Raises
+    ------
+    InvalidInputError
+        A column does not exist.
+    CorruptTableError, CorruptFileError, StorageError
+    """
+    names = row_meta.without_repeats(columns)
+    schema = row_meta.of_take(reader.select(names, blob_handling))
+    is_live, addresses = reader.row_finder().find(row_ids)
+    rows = take_addresses(
+        reader.table.paths, reader.fragments, schema, addresses[is_live], reader.open_files
+    )
+    return extended_table(row_meta.with_repeats(rows, columns))

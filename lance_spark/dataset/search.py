@@ -1,0 +1,179 @@
+"""Searches of texts and vectors: the rows that they find, and how they find them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Unpack
+
+import pyarrow as pa
+
+from lance_spark.errors import CorruptError, MissingFileError
+from lance_spark.scan.metrics import ScanMetrics
+
+if TYPE_CHECKING:
+    from lance_spark.dataset.reader import VersionReader
+    from lance_spark.dataset.scanning.options import SearchKeywords
+    from lance_spark.dataset.scanning.request import ScanRequest
+    from lance_spark.scan.text.search import TextSearch
+    from lance_spark.scan.vectors.search import VectorSearch
+
+_LOG = logging.getLogger(__name__)
+_Search = TypeVar("_Search")
+
+
+class _SearchSteps(NamedTuple, Generic[_Search]):
+    """The steps of a search of texts or vectors.
+
+    Attributes
+    ----------
+    plan : callable
+        Plans the search; see `VersionReader.plan_text` and `plan_nearest`.
+    rows : callable
+        Returns the rows that a planned search finds.
+    can_ignore_indexes : callable
+        Whether a planned search uses indexes, and values can be searched in their place.
+    warning : str
+        What is logged if the indexes are ignored.
+    """
+
+    plan: Callable[..., _Search]
+    rows: Callable[[_Search], pa.Table]
+    can_ignore_indexes: Callable[[_Search], bool]
+    warning: str
+
+
+def searched_rows(reader: VersionReader, request: ScanRequest) -> pa.Table:
+    """Return the rows that a search finds, in its order.
+
+    If a file of an index is damaged or missing, the values of the table are searched instead,
+    unless the request leaves out rows that no index covers.
+
+    Raises
+    ------
+    InvalidInputError
+        The query is malformed, or does not fit its column.
+    CorruptFileError, CorruptTableError, StorageError
+    """
+    steps = _steps(reader, request)
+    is_fast = bool(request.options["fast_search"])
+    search = steps.plan(fast_search=is_fast)
+    try:
+        table = steps.rows(search)
+    except (CorruptError, MissingFileError) as error:
+        if is_fast or not steps.can_ignore_indexes(search):
+            raise
+        _LOG.warning("%s: %s", steps.warning, error)
+        table = steps.rows(steps.plan(use_index=False))
+    added = "_distance" if request.nearest is not None else "_score"
+    if request.options["disable_scoring_autoprojection"] and added not in (request.columns or ()):
+        table = table.drop_columns([added])
+    table = table.slice(request.offset)
+    return table if request.children is None else request.children.of_table(table)
+
+
+def _steps(reader: VersionReader, request: ScanRequest) -> _SearchSteps[Any]:
+    """Return the steps of the search of a request."""
+    limit = None if request.limit is None else request.offset + request.limit
+    if request.nearest is not None:
+        return _nearest_steps(reader, request, limit)
+    return _text_steps(reader, request, limit)
+
+
+def _nearest_steps(
+    reader: VersionReader, request: ScanRequest, limit: int | None
+) -> _SearchSteps[VectorSearch]:
+    """Return the steps of a vector search, which finds rows by query and distance.
+
+    Raises
+    ------
+    InvalidInputError
+        The query is malformed.
+    """
+    from lance_spark.scan.vectors.query import parse_nearest
+
+    nearest, conditions = request.nearest, request.conditions
+    assert nearest is not None
+    query = parse_nearest(nearest)
+    if limit and nearest.get("k") is None:
+        query = replace(query, k=limit)
+    before, after = (conditions, ()) if request.options["prefilter"] else ((), conditions)
+    opened = reader.opened_rows()
+
+    def rows(search: VectorSearch) -> pa.Table:
+        schema = reader.nearest_schema(
+            request.columns, *request.projection, is_batch=search.query.is_batch
+        )
+        task = reader.nearest_task(
+            search, schema, before, after, use_scalar_index=request.uses_indexes
+        )
+        return task.nearest_rows(ScanMetrics(), opened, limit)
+
+    return _SearchSteps(
+        partial(reader.plan_nearest, query),
+        rows,
+        lambda search: bool(search.segments),
+        f"the vector index of column {query.column!r} is ignored",
+    )
+
+
+def _text_steps(
+    reader: VersionReader, request: ScanRequest, limit: int | None
+) -> _SearchSteps[TextSearch]:
+    """Return the steps of a full-text search, which finds the rows with the greatest scores first.
+
+    Raises
+    ------
+    InvalidInputError
+        A column does not exist.
+    """
+    from lance_spark.dataset.full_text import can_ignore_indexes
+
+    query, conditions = request.full_text_query, request.conditions
+    assert query is not None
+    schema = reader.text_schema(request.columns, *request.projection)
+    filters_last = request.options["prefilter"] is False
+
+    def rows(search: TextSearch) -> pa.Table:
+        before = () if filters_last else conditions
+        task = reader.text_task(search, schema, before, before, limit=limit)
+        if not filters_last or not conditions:
+            return task.best_rows(ScanMetrics(), reader.opened_rows())
+        filtering = reader.text_task(search, schema, (), conditions)
+        return task.best_rows(ScanMetrics(), reader.opened_rows(), filtering)
+
+    return _SearchSteps(
+        partial(reader.plan_text, query),
+        rows,
+        can_ignore_indexes,
+        "the full-text indexes are ignored",
+    )
+
+
+def explained_search(
+    reader: VersionReader,
+    nearest: Mapping[str, Any],
+    condition: str,
+    **keywords: Unpack[SearchKeywords],
+) -> str:
+    """Describe a vector search; see `Dataset.explain`. The text of the conditions is given."""
+    from lance_spark.dataset.nearest import searched_indexes
+    from lance_spark.scan.vectors.query import parse_nearest
+
+    is_fast = bool(keywords.get("fast_search"))
+    search = reader.plan_nearest(parse_nearest(nearest), fast_search=is_fast)
+    query = search.query
+    of_batch = f", {len(query.vectors)} queries" if query.is_batch else ""
+    lines = [
+        f"Vector search of {reader.title}",
+        f"  column: {query.column}, metric {search.metric.value}, k {query.k}{of_batch}",
+    ]
+    if condition:
+        kind = "prefilter" if keywords.get("prefilter") else "filter of the rows found"
+        lines.append(f"  {kind}: {condition}")
+    lines += [f"  index: {index}" for index in searched_indexes(reader.table.paths, search)]
+    if search.uncovered and not search.segments:
+        lines.append(f"  no index: {sum(search.uncovered.values()):,} rows measured")
+    return "\n".join(lines)
