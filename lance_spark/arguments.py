@@ -27,7 +27,13 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.keywords import declared_by, docstring_of, group_of, signature_of
+from lance_spark.keywords import (
+    declared_by,
+    docstring_of,
+    group_of,
+    signature_of,
+    takes_others,
+)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -136,11 +142,12 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     accepted = {*signature.parameters, *keywords_of(function).names}
     declared = {} if group is None else declared_by(group)
+    is_closed = group is not None and not takes_others(function)
 
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         for name, value in (*zip(positional, args, strict=False), *kwargs.items()):
-            if group is not None and name not in accepted:
+            if is_closed and name not in accepted:
                 raise TypeError(_unexpected(function.__name__, name, accepted))
             if value is not None and name in checks:
                 is_valid, expected = checks[name]

@@ -14,6 +14,12 @@ the arguments of public functions, and gives them the signature of `signature_of
 of `docstring_of`, in which the keywords stand one by one: for `help` and the reference pages. The
 procedures of SQL have the parameters of the same signatures. A group that inherits from another
 group has its keywords, too.
+
+A function that takes other keywords beside those of a group, such as options of a read, has a
+decorator, because a `TypedDict` cannot say so:
+
+    @also_takes(SearchKeywords)
+    def search(self, query: QueryLike, **options: Any) -> DataFrame:
 """
 
 from __future__ import annotations
@@ -32,6 +38,9 @@ from typing import Any, ForwardRef, TypeVar, cast, get_args, get_type_hints
 from lance_spark.errors import InvalidOptionError
 
 _Group = TypeVar("_Group")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+#: The attribute of a function with the group of `also_takes`.
+_ALSO = "_group_of_keywords"
 #: The type in an annotation, before the declaration.
 _ANNOTATED = re.compile(r"Annotated\[(.+?), Keyword\(.*\)\]")
 _UNPACKED = re.compile(r"Unpack\[([\w.]+)\]")
@@ -120,31 +129,52 @@ class _Names(dict[str, Any]):
         return getattr(builtins, name, Any)
 
 
+def also_takes(group: type) -> Callable[[_Function], _Function]:
+    """Return a decorator of functions that take a group beside any other keywords.
+
+    The last parameter of the function is ``**options: Any``. It has the keywords of the group
+    that a call gives, too: `of_group` and `without_group` part them.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        setattr(function, _ALSO, group)
+        return function
+
+    return decorate
+
+
+def takes_others(function: Callable[..., Any]) -> bool:
+    """Return whether a function takes other keywords beside its group."""
+    return hasattr(inspect.unwrap(function), _ALSO)
+
+
 def group_of(function: Callable[..., Any]) -> type | None:
     """Return the group that a function takes by its last parameter.
 
     The annotation must be a string, as ``from __future__ import annotations`` makes it, and the
     name of the group be known in the module of the function.
     """
+    if takes_others(function):
+        return cast(type, getattr(inspect.unwrap(function), _ALSO))
     *_, last = inspect.signature(function).parameters.values() or [None]
     if last is None or last.kind is not inspect.Parameter.VAR_KEYWORD:
         return None
     name = _UNPACKED.fullmatch(str(last.annotation))
     if name is None:
         return None
-    group: type = inspect.unwrap(function).__globals__[name[1]]
-    return group
+    return cast(type, inspect.unwrap(function).__globals__[name[1]])
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of a function with the keywords of its group one by one."""
-    signature = inspect.signature(function)
+    signature = inspect.signature(inspect.unwrap(function))
     group = group_of(function)
     if group is None:
-        return signature
-    *own, _ = signature.parameters.values()
+        return inspect.signature(function)
+    *own, last = signature.parameters.values()
     keywords = [declared.parameter() for declared in declared_by(group).values()]
-    return signature.replace(parameters=[*own, *keywords])
+    others = [last] if takes_others(function) else []
+    return signature.replace(parameters=[*own, *keywords, *others])
 
 
 def docstring_of(function: Callable[..., Any], group: type) -> str | None:
@@ -158,7 +188,10 @@ def docstring_of(function: Callable[..., Any], group: type) -> str | None:
         return function.__doc__
     added = [declared.lines() for declared in declared_by(group).values()]
     titles = [section[1] for section in sections]
-    if "Parameters" in titles:
+    others = re.search(r"^\*\*\w+$", text, re.MULTILINE)
+    if others is not None:
+        position, separator = others.start(), "\n"
+    elif "Parameters" in titles:
         following = sections[titles.index("Parameters") + 1 :]
         position = following[0].start() if following else len(text)
         separator = "\n"
@@ -168,6 +201,8 @@ def docstring_of(function: Callable[..., Any], group: type) -> str | None:
         separator = "\n\n"
     head, tail = text[:position].rstrip("\n"), text[position:]
     joined = "\n".join(added)
+    if others is not None:
+        return f"{head}\n{joined}\n{tail}\n"
     return f"{head}{separator}{joined}\n" + (f"\n{tail}" if tail else "")
 
 
@@ -194,3 +229,9 @@ def of_group(group: type[_Group], keywords: Mapping[str, object]) -> _Group:
     """Return the keywords that belong to a group."""
     declared = declared_by(cast(type, group))
     return cast(_Group, {name: value for name, value in keywords.items() if name in declared})
+
+
+def without_group(group: type, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keywords that do not belong to a group."""
+    declared = declared_by(group)
+    return {name: value for name, value in keywords.items() if name not in declared}

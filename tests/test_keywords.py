@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 from pathlib import Path
-from typing import Annotated, TypedDict, Unpack
+from typing import Annotated, Any, TypedDict, Unpack
 
 import pytest
 
 from lance_spark.arguments import checks_arguments, takes_keywords
 from lance_spark.errors import InvalidInputError, InvalidOptionError
-from lance_spark.keywords import Keyword, checked, of_group
+from lance_spark.keywords import Keyword, also_takes, checked, of_group, without_group
 from lance_spark.table.commit.options import RetryProgressKeywords
 
 ROOT = Path(__file__).parent.parent
@@ -63,9 +63,34 @@ def test_keywords_are_checked() -> None:
     assert of_group(Speed, {"speed": 2, "label": "b"}) == {"speed": 2}
 
 
+@checks_arguments
+@also_takes(Ride)
+def tour(wheels: int, **options: Any) -> dict[str, Any]:
+    """Ride far.
+
+    Parameters
+    ----------
+    wheels : int
+    **options
+        Others.
+    """
+    return without_group(Ride, options)
+
+
+def test_keywords_stand_beside_others() -> None:
+    text = "speed: 'int' = 7, label: 'str | None' = None, **options: 'Any') -> 'dict[str, Any]'"
+    assert str(inspect.signature(tour)) == f"(wheels: 'int', *, {text}"
+    assert (tour.__doc__ or "").endswith(
+        "label : str, optional\n    A name.\n**options\n    Others.\n"
+    )
+    assert tour(2, speed=3, far="yes") == {"far": "yes"}
+    with pytest.raises(InvalidOptionError, match="speed must be at least 1, not 0"):
+        tour(2, speed=0)
+
+
 def test_keywords_of_commits_are_declared_once() -> None:
     # Parameters that pylance takes by their place, and calls with options of types of indexes.
-    exceptions = {"add_bases", "create_scalar_index", "create_index", "createIndex"}
+    exceptions = {"add_bases", "create_scalar_index", "create_index"}
     shared = set(RetryProgressKeywords.__annotations__) - {"progress_callback"}
     found = {
         function.name

@@ -27,7 +27,7 @@ from lance_spark.spark.read.hybrid import (
     DEFAULT_RRF_K,
     RELEVANCE,
     Hybrid,
-    Match,
+    RowMatch,
     num_candidates,
 )
 from lance_spark.spark.read.search_steps import Step, last_steps, nearest_steps, text_steps
@@ -191,16 +191,16 @@ class _Search:
         """The column that orders rows with equal distances. Fresh reads have no row ids."""
         return ROW_ADDRESS.name if self._is_fresh else ROW_ID.name
 
-    def _match(self) -> Match:
+    def _match(self) -> RowMatch:
         """Return how rows of two searches are matched. Both read the columns for it."""
         if not self._is_fresh:
-            return Match()
+            return RowMatch()
         from lance_spark.spark.read.reader import open_table
 
         table = open_table(ReadOptions.parse(self._options))._table
         columns = self._options.get("columns")
         names = None if columns is None else json.loads(columns)
-        match = Match.by_key(table.schema, names, table.store.display)
+        match = RowMatch.by_key(table.schema, names, table.store.display)
         if match.columns is not None:
             self._options["columns"] = json.dumps(match.columns)
         return match

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from lance_spark.spark.options.option import Options, declares, option
+from lance_spark.keywords import Keyword
+from lance_spark.scan.search_keywords import SearchKeywords
+from lance_spark.spark.options.option import Options, declares, keyword_option, option
 from lance_spark.spark.options.values import (
     as_it_is,
     base_paths,
@@ -37,6 +39,37 @@ DEFAULT_BLOB_HANDLING = "all_binary"
 #: The value of `partition_overwrite_mode` for partitions.
 DYNAMIC = "dynamic"
 _UINT64_MAX = 2**64 - 1
+
+
+class RowKeywords(TypedDict, total=False):
+    """Options of a read that are arguments of `LanceTable.toDF`, too."""
+
+    filter: Annotated[
+        str | None, Keyword("Predicate in Spark's SQL; only rows for which it is true are read.")
+    ]
+    with_row_id: Annotated[bool, Keyword("Whether to add the column ``_rowid``.", False)]
+    with_row_address: Annotated[bool, Keyword("Whether to add the column ``_rowaddr``.", False)]
+
+
+class SearchReadKeywords(RowKeywords, SearchKeywords, total=False):
+    """Options of a read that are arguments of searches, too: of `LanceTable`, and in SQL."""
+
+    prefilter: Annotated[
+        bool,
+        Keyword(
+            "Whether `filter` chooses the rows that are searched, or among the rows that the "
+            "search finds; then it can only name columns that are returned.",
+            True,
+        ),
+    ]
+    fresh: Annotated[
+        bool,
+        Keyword(
+            "Whether rows of the MemWAL of the table are searched, too. They have no row ids, and "
+            "null as addresses. Of equally good rows, they are last, in any order.",
+            False,
+        ),
+    ]
 
 
 @declares
@@ -114,11 +147,12 @@ class ReadFields(TargetFields):
         "keys: only the nearest rows, with the column `_distance`. Not for streams and change "
         "feeds, and not with `fragment_ids`, `whole_fragments` and `full_text_query`",
     )
-    prefilter: bool = option(
+    prefilter: bool = keyword_option(
+        SearchReadKeywords,
+        "prefilter",
         flag,
         "whether `filter` decides which rows a vector search searches; `true` by default. "
         "Otherwise it chooses among the rows that the search finds",
-        True,
     )
     approximate_nearest: bool = option(
         flag,
@@ -133,9 +167,7 @@ class ReadFields(TargetFields):
         False,
         is_listed=False,
     )
-    fast_search: bool = option(
-        flag, "whether a search leaves out rows that no index covers; `false` by default", False
-    )
+    fast_search: bool = keyword_option(SearchKeywords, "fast_search", flag)
     full_text_limit: int | None = option(
         number(0),
         "how many rows each task returns of a full-text query at most; `LanceTable` passes it to "
@@ -171,14 +203,15 @@ class ReadFields(TargetFields):
         number(maximum=2**31 - 1),
         "rows of a batch at most, 65,536 by default; wide rows come in smaller batches",
     )
-    with_row_id: bool = option(
+    with_row_id: bool = keyword_option(
+        RowKeywords,
+        "with_row_id",
         flag,
         "adds the column `_rowid`. It, `_rowaddr`, `_rowoffset`, `_row_created_at_version`, "
         "`_row_last_updated_at_version` and `_fragid` can also be named in `columns` or in the "
         "schema, see [row ids](../explanation/row-ids.md)",
-        False,
     )
-    with_row_address: bool = option(flag, "adds the column `_rowaddr`", False)
+    with_row_address: bool = keyword_option(RowKeywords, "with_row_address", flag)
     scan_metrics: bool = option(
         flag,
         "each task logs what it read, skipped and filtered (stderr, in Spark's UI below "

@@ -2,7 +2,7 @@
 
 A field that `option` makes says all that is known of an option:
 
-    fast_search: bool = option(flag, "whether a search leaves out rows ...", default=False)
+    batch_size: int | None = option(number(), "rows of a batch at most ...")
 
 The parsers (`values`), the list of names in errors, and the page of the options follow from it.
 """
@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
+
+from lance_spark.keywords import declared_by
 
 #: Returns the value of an option from its name and its text. Raises InvalidOptionError.
 Parser = Callable[[str, str], Any]
@@ -75,6 +77,21 @@ def option(
     """
     declared = (parse, text, name, camel_case, spellings, is_listed, is_internal)
     return field(default=default, metadata={_KEY: declared})
+
+
+def keyword_option(group: type, name: str, parse: Parser, text: str = "") -> Any:
+    """Return the field of an option that a group of keywords declares (`lance_spark.keywords`).
+
+    Parameters
+    ----------
+    text : str
+        What the page of the options says, if that is more than the declaration says.
+    """
+    keyword = declared_by(group)[name].keyword
+    if not text:
+        text = keyword.text[0].lower() + keyword.text[1:].rstrip(".").replace("``", "`")
+        text += f"; `{str(keyword.default).lower()}` by default"
+    return option(parse, text, keyword.default)
 
 
 class Options:
