@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict
 from lance_spark.keywords import Keyword
 
 
-class SearchKeywords(TypedDict, total=False):
+class IndexSearchKeywords(TypedDict, total=False):
     """Keywords of searches by indexes."""
 
     fast_search: Annotated[

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Annotated, Any, TypedDict
 
 from lance_spark.keywords import Keyword
-from lance_spark.scan.search_keywords import SearchKeywords
+from lance_spark.scan.search_keywords import IndexSearchKeywords
 from lance_spark.spark.options.option import Options, declares, keyword_option, option
 from lance_spark.spark.options.values import (
     as_it_is,
@@ -51,7 +51,7 @@ class RowKeywords(TypedDict, total=False):
     with_row_address: Annotated[bool, Keyword("Whether to add the column ``_rowaddr``.", False)]
 
 
-class SearchReadKeywords(RowKeywords, SearchKeywords, total=False):
+class SearchReadKeywords(RowKeywords, IndexSearchKeywords, total=False):
     """Options of a read that are arguments of searches, too: of `LanceTable`, and in SQL."""
 
     prefilter: Annotated[
@@ -109,12 +109,14 @@ class ReadFields(TargetFields):
         number(maximum=_UINT64_MAX),
         "read this version, or the version that a tag names",
         spellings=("versionAsOf", "snapshot-id"),
+        chooses="version",
     )
-    tag: str | None = option(non_blank, "read the version that the tag names")
+    tag: str | None = option(non_blank, "read the version that the tag names", chooses="version")
     branch: str | None = option(
         non_blank,
         "read this branch: its newest version, or the version that `version` or `timestamp` names; "
         "`main` is the main branch",
+        chooses="version",
     )
     timestamp: datetime | None = option(
         as_it_is,
@@ -123,11 +125,13 @@ class ReadFields(TargetFields):
         "without `lance_spark.enable`, whose zone is not known, a time needs an offset or "
         "`timezone`",
         spellings=("timestampAsOf", "asof"),
+        chooses="version",
     )
     columns: tuple[str, ...] | None = option(
         column_names,
         "names with commas between, or a JSON list; `point.x` is a child of a struct, and a name "
         "with a comma stands in backticks. Only these are read",
+        chooses="columns",
     )
     filter: str | None = option(
         non_blank,
@@ -140,12 +144,14 @@ class ReadFields(TargetFields):
         "[search text](../howto/full-text-search.md#the-option-of-a-read). Not for streams and "
         "change feeds, and not with `fragment_ids` and `whole_fragments`",
         spellings=("fullTextQuery",),
+        chooses="columns",
     )
     nearest: Mapping[str, Any] | None = option(
         json_object('such as {"column": "vector", "q": [1.0, 0.5], "k": 10}'),
         "a [vector search](../howto/vector-search.md#search-by-spark) in JSON, with pylance's "
         "keys: only the nearest rows, with the column `_distance`. Not for streams and change "
         "feeds, and not with `fragment_ids`, `whole_fragments` and `full_text_query`",
+        chooses="columns",
     )
     prefilter: bool = keyword_option(
         SearchReadKeywords,
@@ -167,7 +173,7 @@ class ReadFields(TargetFields):
         False,
         is_listed=False,
     )
-    fast_search: bool = keyword_option(SearchKeywords, "fast_search", flag)
+    fast_search: bool = keyword_option(IndexSearchKeywords, "fast_search", flag)
     full_text_limit: int | None = option(
         number(0),
         "how many rows each task returns of a full-text query at most; `LanceTable` passes it to "
@@ -210,8 +216,11 @@ class ReadFields(TargetFields):
         "adds the column `_rowid`. It, `_rowaddr`, `_rowoffset`, `_row_created_at_version`, "
         "`_row_last_updated_at_version` and `_fragid` can also be named in `columns` or in the "
         "schema, see [row ids](../explanation/row-ids.md)",
+        chooses="columns",
     )
-    with_row_address: bool = keyword_option(RowKeywords, "with_row_address", flag)
+    with_row_address: bool = keyword_option(
+        RowKeywords, "with_row_address", flag, chooses="columns"
+    )
     scan_metrics: bool = option(
         flag,
         "each task logs what it read, skipped and filtered (stderr, in Spark's UI below "
@@ -224,6 +233,7 @@ class ReadFields(TargetFields):
         "what [blob columns](../howto/blobs.md) give: `all_binary` (the bytes; the default), "
         "`blobs_descriptions` (where the bytes are) or `none` (they are left out)",
         DEFAULT_BLOB_HANDLING,
+        chooses="columns",
     )
     fragment_ids: tuple[int, ...] | None = option(
         fragment_ids,
@@ -244,6 +254,7 @@ class ReadFields(TargetFields):
         "that are not in the table yet. Without this option it leaves them out, and warns if there "
         "are any; with `false` it does not warn. Excludes a version, tag or timestamp, change "
         "feeds and `fragment_ids`",
+        chooses="nothing",
     )
     target_rows_per_partition: int | None = option(
         number(),
@@ -263,6 +274,7 @@ class FeedFields(Options):
         "read inserted, updated and deleted rows, by `spark.read` or `spark.readStream`",
         False,
         camel_case=True,
+        chooses="columns",
     )
     starting_version: int | None = option(
         number(),
@@ -277,12 +289,16 @@ class FeedFields(Options):
         camel_case=True,
     )
     ending_version: int | None = option(
-        number(), "the last version of a change feed; not for streams", camel_case=True
+        number(),
+        "the last version of a change feed; not for streams",
+        camel_case=True,
+        chooses="version",
     )
     ending_timestamp: datetime | None = option(
         as_it_is,
         "the last version of that time or before is the last of a change feed; not for streams",
         camel_case=True,
+        chooses="version",
     )
     max_fragments_per_trigger: int | None = option(
         number(),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from lance_spark.keywords import checked, of_group
 from lance_spark.scan.fragment.row_meta import QUERY_INDEX
-from lance_spark.scan.search_keywords import NearestKeywords, SearchKeywords
+from lance_spark.scan.search_keywords import IndexSearchKeywords, NearestKeywords
 from lance_spark.spark.job import job_group
 from lance_spark.spark.table.searches import nearest_keys
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _QUERY = "query_vector"
 
 
-class JoinKeywords(NearestKeywords, SearchKeywords, total=False):
+class JoinKeywords(NearestKeywords, IndexSearchKeywords, total=False):
     """Keywords of `LanceTable.nearestJoin`."""
 
 
@@ -52,7 +52,7 @@ def nearest_join(
         columns=columns,
         aliases=aliases or {},
         condition=filter,
-        search=checked(SearchKeywords, of_group(SearchKeywords, keywords)),
+        search=checked(IndexSearchKeywords, of_group(IndexSearchKeywords, keywords)),
         with_row_id=with_row_id,
         blob_handling=blob_handling or handle.read_options.blob_handling,
     )

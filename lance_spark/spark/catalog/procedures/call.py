@@ -17,7 +17,7 @@ from lance_spark.errors import InvalidInputError, LanceError, UnsupportedError
 from lance_spark.keywords import declared_by, signature_of
 from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.catalog.procedures import methods
-from lance_spark.spark.catalog.procedures.driving import driving_session
+from lance_spark.spark.catalog.procedures.attached_session import attached_session
 from lance_spark.spark.catalog.procedures.table import (
     ALL_ROWS,
     COMMENTS,
@@ -151,7 +151,7 @@ def call_procedure(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if not procedure.opens:
         result = Result([_function(name)(catalog, table, **values)], procedure.result)
     elif procedure.has_jobs:
-        with driving_session(arguments["driver"]) as spark:
+        with attached_session(arguments["driver"]) as spark:
             try:
                 opened = _opened(catalog, table, spark, values)
                 result = _run(name, procedure, opened, values)

@@ -37,7 +37,7 @@ from lance_spark.spark.table.jobs.nearest_slots import Slots, ranges_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from lance_spark.scan.search_keywords import SearchKeywords
+    from lance_spark.scan.search_keywords import IndexSearchKeywords
     from lance_spark.spark.table.base import TableHandle
 
 #: Tasks of a step for each task that runs at a time.
@@ -54,7 +54,7 @@ def nearest_join(
     columns: Sequence[str] | None,
     aliases: Mapping[str, str],
     condition: str | Column | None,
-    search: SearchKeywords,
+    search: IndexSearchKeywords,
     with_row_id: bool,
     blob_handling: str,
 ) -> DataFrame:
@@ -64,7 +64,7 @@ def nearest_join(
     ----------
     nearest : mapping
         Keys of `nearest` of `Dataset.to_table`, without the column and the query.
-    search : SearchKeywords
+    search : IndexSearchKeywords
     """
     from pyspark.sql import functions
 
