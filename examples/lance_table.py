@@ -51,7 +51,7 @@ def main() -> None:
     table.renameColumn("big", "is_big")
 
     table.createTag("before-tidying")
-    table.optimize(sortBy="customer").show()
+    table.optimize(sort_by="customer").show()
     table.history().select("version", "operation", "num_rows").show(truncate=False)
     table.detail().select("num_fragments", "num_rows", "tags").show(truncate=False)
     table.toDF().where("level = 2 and is_big").orderBy("id").show(5)

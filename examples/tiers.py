@@ -37,6 +37,6 @@ for base in table.bases().collect():
 
 # New base paths can be added later, and changes can be sent to them.
 table.addBases([BasePath(0, str(folder / "frozen"), False, "frozen")])
-table.withTargetBases(["frozen"]).optimize(sortBy="day")
+table.withTargetBases(["frozen"]).optimize(sort_by="day")
 print({base.name: base.num_fragments for base in table.bases().collect()})
 spark.stop()

@@ -336,7 +336,7 @@ class VersionReader:
 
     # Searches of texts and vectors
 
-    def searched_version(self, *, fast_search: bool = False) -> SearchedVersion:
+    def searched_version(self, *, fast_search: bool | None = False) -> SearchedVersion:
         """Return what searches are planned on."""
         from lance_spark.scan.pruning.coverage import checked_section
         from lance_spark.scan.search_task import SearchedVersion
@@ -348,7 +348,7 @@ class VersionReader:
             self.fragments,
             table.schema.path,
             table.manifest.flags.stable_row_ids,
-            fast_search,
+            bool(fast_search),
         )
 
     def opened_rows(self) -> OpenedRows:
@@ -358,7 +358,7 @@ class VersionReader:
         return OpenedRows(self.table.paths, self.find_rows, self.open_files)
 
     def plan_text(
-        self, query: QueryLike, *, fast_search: bool = False, use_index: bool = True
+        self, query: QueryLike, *, fast_search: bool | None = False, use_index: bool = True
     ) -> TextSearch:
         """Plan a full-text search; see `plan_search`."""
         from lance_spark.dataset.full_text import parsed_query, score_field
@@ -438,7 +438,7 @@ class VersionReader:
         return checked_type(self.table.schema.path(query.column), query)
 
     def plan_nearest(
-        self, query: NearestQuery, *, fast_search: bool = False, use_index: bool = True
+        self, query: NearestQuery, *, fast_search: bool | None = False, use_index: bool = True
     ) -> VectorSearch:
         """Plan a vector search; see `plan_vectors`."""
         from lance_spark.dataset.nearest import search_fields

@@ -198,7 +198,7 @@ answers["fragments"] = [fragments, lance_table.detail().first().num_fragments]
 answers["history"] = [
     [row.version, row.operation, row.message, row.num_rows] for row in lance_table.history().collect()
 ]
-answers["dry"] = lance_table.vacuum(retain_versions=1, dryRun=True).first().asDict()
+answers["dry"] = lance_table.vacuum(retain_versions=1, dry_run=True).first().asDict()
 answers["vacuum"] = lance_table.vacuum(retain_versions=1).first().asDict()
 answers["versions"] = [row.version for row in lance_table.history().collect()]
 """

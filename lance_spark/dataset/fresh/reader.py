@@ -176,11 +176,13 @@ class FreshReader(VersionReader):
         )
         return FreshNearestTask.of(base, fresh, filters)
 
-    def plan_text(self, query: QueryLike, **keywords: bool) -> TextSearch:
+    def plan_text(
+        self, query: QueryLike, *, fast_search: bool | None = False, use_index: bool = True
+    ) -> TextSearch:
         """Plan a full-text search."""
         from lance_spark.mem_wal.fresh.text import with_fresh_rows
 
-        search = super().plan_text(query, **keywords)
+        search = super().plan_text(query, fast_search=fast_search, use_index=use_index)
         num_rows = self.scan.sources.max_rows
         return with_fresh_rows(search, num_rows) if num_rows else search
 

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from lance_spark.errors import UnsupportedError
-from lance_spark.spark.catalog.procedures.driving import call_argument, driving_session, give_back
+from lance_spark.spark.catalog.procedures.attached_session import (
+    attached_session,
+    call_argument,
+    give_back,
+)
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.pushdown.request import approximate_settings
 from lance_spark.spark.table import LanceTable
@@ -60,7 +64,7 @@ def join_nearest(arguments: Mapping[str, Any]) -> dict[str, Any]:
             raise UnsupportedError(f"NEAREST BY does not take column {name!r}, which has a dot")
     settings = approximate_settings(arguments["settings"]) or {}
     driver = arguments["driver"]
-    with driving_session(driver) as spark:
+    with attached_session(driver) as spark:
         from pyspark.sql import DataFrame
 
         context = spark.sparkContext

@@ -19,7 +19,15 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX, ROW_ADDRESS, ROW_ID, SCORE
 from lance_spark.scan.text.query_json import query_of_json, query_to_json
 from lance_spark.spark.catalog.names import entry_of, options_of
-from lance_spark.spark.catalog.search_arguments import HYBRID, TEXT, VECTORS, Signature, values_of
+from lance_spark.spark.catalog.search_arguments import (
+    HYBRID,
+    NEAREST_KEYS,
+    READ_FLAGS,
+    TEXT,
+    VECTORS,
+    Signature,
+    values_of,
+)
 from lance_spark.spark.catalog.tables import opened
 from lance_spark.spark.options.names import FULL_TEXT_LIMIT, NEAREST_SHARES
 from lance_spark.spark.options.read import ReadOptions
@@ -27,7 +35,7 @@ from lance_spark.spark.read.hybrid import (
     DEFAULT_RRF_K,
     RELEVANCE,
     Hybrid,
-    Match,
+    RowMatch,
     num_candidates,
 )
 from lance_spark.spark.read.search_steps import Step, last_steps, nearest_steps, text_steps
@@ -39,12 +47,7 @@ DEFAULT_COLUMN = "vector"
 _MAX_ROWS = 2**31 - 1
 _FUNCTIONS = {"search": TEXT, "vector_search": VECTORS, "hybrid_search": HYBRID}
 #: Arguments of a search by one vector.
-_NOT_OF_ROWS = (
-    *("offset", "fast_search", "with_row_id", "with_row_address", "fresh"),
-    *("lower_bound", "upper_bound"),
-)
-#: Arguments that are keys of `nearest` in pylance.
-_OF_NEAREST = ("nprobes", "minimum_nprobes", "maximum_nprobes", "ef", "refine_factor")
+_NOT_OF_ROWS = ("offset", *READ_FLAGS, "lower_bound", "upper_bound")
 
 
 def load_search(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +146,7 @@ class _Search:
         self._values = {**values, "query_vector": [0] * dimension}
         reply = self.single()
         names = self._columns or reply["searches"][0]["names"]
-        nearest = {name: values[name] for name in _OF_NEAREST if name in values}
+        nearest = {name: values[name] for name in NEAREST_KEYS if name in values}
         if values.get("bypass_vector_index"):
             nearest["use_index"] = False
         join = {
@@ -191,16 +194,16 @@ class _Search:
         """The column that orders rows with equal distances. Fresh reads have no row ids."""
         return ROW_ADDRESS.name if self._is_fresh else ROW_ID.name
 
-    def _match(self) -> Match:
+    def _match(self) -> RowMatch:
         """Return how rows of two searches are matched. Both read the columns for it."""
         if not self._is_fresh:
-            return Match()
+            return RowMatch()
         from lance_spark.spark.read.reader import open_table
 
         table = open_table(ReadOptions.parse(self._options))._table
         columns = self._options.get("columns")
         names = None if columns is None else json.loads(columns)
-        match = Match.by_key(table.schema, names, table.store.display)
+        match = RowMatch.by_key(table.schema, names, table.store.display)
         if match.columns is not None:
             self._options["columns"] = json.dumps(match.columns)
         return match
@@ -214,7 +217,7 @@ class _Search:
             options["columns"] = json.dumps(
                 [name for name in self._columns if name not in computed]
             )
-        for name in ("fast_search", "with_row_id", "with_row_address", "fresh"):
+        for name in READ_FLAGS:
             if self._values.get(name):
                 options[name] = "true"
         if "filter" in self._values and self._is_prefilter:
@@ -239,7 +242,7 @@ class _Search:
             "q": values["query_vector"],
             "k": k,
         }
-        nearest |= {name: values[name] for name in _OF_NEAREST if name in values}
+        nearest |= {name: values[name] for name in NEAREST_KEYS if name in values}
         if "distance_type" in values:
             nearest["metric"] = values["distance_type"]
         if values.get("bypass_vector_index"):

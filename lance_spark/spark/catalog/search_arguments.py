@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lance_spark.errors import InvalidInputError
+from lance_spark.keywords import declared_by
+from lance_spark.scan.search_keywords import NearestKeywords
+from lance_spark.spark.options.declared import SearchReadKeywords
 
 
 class ArgumentType(NamedTuple):
@@ -86,17 +89,23 @@ _SYNONYMS = {
     "num_candidates": "candidates",
     "candidate_count": "candidates",
 }
+#: Types of parameters by the types of the keywords of `LanceTable`.
+_TYPES = {"bool": _FLAG, "str | None": _STRING, "int | None": _COUNT}
+_OF_READS = {name: _TYPES[item.type] for name, item in declared_by(SearchReadKeywords).items()}
+#: Parameters that are options of a read, and add to it what they name.
+READ_FLAGS = tuple(
+    name for name, item in declared_by(SearchReadKeywords).items() if item.keyword.default is False
+)
+#: Parameters that are keys of `nearest`.
+NEAREST_KEYS = tuple(
+    name for name, item in declared_by(NearestKeywords).items() if item.type == "int | None"
+)
 _SHARED = {
     "columns": _NAMES,
-    "filter": _STRING,
-    "prefilter": _FLAG,
     "offset": _ROWS,
     "version": _VERSION,
     "branch": _STRING,
-    "fast_search": _FLAG,
-    "with_row_id": _FLAG,
-    "with_row_address": _FLAG,
-    "fresh": _FLAG,
+    **_OF_READS,
 }
 _OF_TEXT = {"query": _STRING, "limit": _ROWS, "search_columns": _NAMES}
 _OF_VECTORS = {
@@ -104,11 +113,7 @@ _OF_VECTORS = {
     "limit": _ROWS,
     "vector_column": _STRING,
     "distance_type": _STRING,
-    "nprobes": _COUNT,
-    "minimum_nprobes": _COUNT,
-    "maximum_nprobes": _COUNT,
-    "ef": _COUNT,
-    "refine_factor": _COUNT,
+    **dict.fromkeys(NEAREST_KEYS, _COUNT),
     "lower_bound": _NUMBER,
     "upper_bound": _NUMBER,
     "bypass_vector_index": _FLAG,

@@ -67,6 +67,7 @@ catalog/
     LanceCatalog            the class that spark.sql.catalog.NAME names
     NamespaceCatalog        its namespaces, and its calls of Python
     NamedTable, RowColumn   a table of the catalog, and its hidden columns
+    OptionNames             names of options, from their declarations (`option_names`)
     EvolvingTable           the same in Spark 4.2 and later
     NewTable                a table that a statement creates or replaces together with its rows
     OverwriteBuilder, NamedWriteInfo        writes to them
@@ -105,7 +106,7 @@ rows/
 procedures/
     Procedures, LanceProcedure, Parameter   procedures, as Python describes them
     Values                  values of rows as JSON
-    DrivingCall             calls of Python functions that run Spark jobs
+    SessionCallback         calls of Python functions that run Spark jobs
 
 The compiler is Janino, which has no lambdas and no type arguments. Code between `/* since 4.2` and
 `since 4.2 */` is a comment for earlier versions of Spark, which lack its classes.
@@ -123,7 +124,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from lance_spark.spark.jvm import class_cache
+from lance_spark.spark.jvm import class_cache, option_names
 
 #: The sources that `Conditions` needs, which compile in a third of the time of all.
 _CONDITIONS = (
@@ -196,12 +197,10 @@ def sources_of(version: str, files: Collection[str] | None = None) -> dict[str, 
     """Return the texts of the sources for a version of Spark, by the names of their classes."""
     paths = sorted(path for path in _FOLDER.rglob("*.java") if not files or path.name in files)
     replace = partial(_block, version)
-    return {
-        f"{PACKAGE.replace('.', '/')}/{path.name}": _BLOCK.sub(
-            replace, path.read_text(encoding="utf-8")
-        )
-        for path in paths
-    }
+    texts = {path.name: _BLOCK.sub(replace, path.read_text(encoding="utf-8")) for path in paths}
+    if not files:
+        texts[option_names.FILE] = option_names.java_source(PACKAGE)
+    return {f"{PACKAGE.replace('.', '/')}/{name}": text for name, text in texts.items()}
 
 
 def _block(version: str, match: re.Match[str]) -> str:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from lance_spark.spark.options.option import Options, declares, option
+from lance_spark.keywords import Keyword
+from lance_spark.scan.search_keywords import IndexSearchKeywords
+from lance_spark.spark.options.option import Options, declares, keyword_option, option
 from lance_spark.spark.options.values import (
     as_it_is,
     base_paths,
@@ -37,6 +39,37 @@ DEFAULT_BLOB_HANDLING = "all_binary"
 #: The value of `partition_overwrite_mode` for partitions.
 DYNAMIC = "dynamic"
 _UINT64_MAX = 2**64 - 1
+
+
+class RowKeywords(TypedDict, total=False):
+    """Options of a read that are arguments of `LanceTable.toDF`, too."""
+
+    filter: Annotated[
+        str | None, Keyword("Predicate in Spark's SQL; only rows for which it is true are read.")
+    ]
+    with_row_id: Annotated[bool, Keyword("Whether to add the column ``_rowid``.", False)]
+    with_row_address: Annotated[bool, Keyword("Whether to add the column ``_rowaddr``.", False)]
+
+
+class SearchReadKeywords(RowKeywords, IndexSearchKeywords, total=False):
+    """Options of a read that are arguments of searches, too: of `LanceTable`, and in SQL."""
+
+    prefilter: Annotated[
+        bool,
+        Keyword(
+            "Whether `filter` chooses the rows that are searched, or among the rows that the "
+            "search finds; then it can only name columns that are returned.",
+            True,
+        ),
+    ]
+    fresh: Annotated[
+        bool,
+        Keyword(
+            "Whether rows of the MemWAL of the table are searched, too. They have no row ids, and "
+            "null as addresses. Of equally good rows, they are last, in any order.",
+            False,
+        ),
+    ]
 
 
 @declares
@@ -76,12 +109,14 @@ class ReadFields(TargetFields):
         number(maximum=_UINT64_MAX),
         "read this version, or the version that a tag names",
         spellings=("versionAsOf", "snapshot-id"),
+        chooses="version",
     )
-    tag: str | None = option(non_blank, "read the version that the tag names")
+    tag: str | None = option(non_blank, "read the version that the tag names", chooses="version")
     branch: str | None = option(
         non_blank,
         "read this branch: its newest version, or the version that `version` or `timestamp` names; "
         "`main` is the main branch",
+        chooses="version",
     )
     timestamp: datetime | None = option(
         as_it_is,
@@ -90,11 +125,13 @@ class ReadFields(TargetFields):
         "without `lance_spark.enable`, whose zone is not known, a time needs an offset or "
         "`timezone`",
         spellings=("timestampAsOf", "asof"),
+        chooses="version",
     )
     columns: tuple[str, ...] | None = option(
         column_names,
         "names with commas between, or a JSON list; `point.x` is a child of a struct, and a name "
         "with a comma stands in backticks. Only these are read",
+        chooses="columns",
     )
     filter: str | None = option(
         non_blank,
@@ -107,18 +144,21 @@ class ReadFields(TargetFields):
         "[search text](../howto/full-text-search.md#the-option-of-a-read). Not for streams and "
         "change feeds, and not with `fragment_ids` and `whole_fragments`",
         spellings=("fullTextQuery",),
+        chooses="columns",
     )
     nearest: Mapping[str, Any] | None = option(
         json_object('such as {"column": "vector", "q": [1.0, 0.5], "k": 10}'),
         "a [vector search](../howto/vector-search.md#search-by-spark) in JSON, with pylance's "
         "keys: only the nearest rows, with the column `_distance`. Not for streams and change "
         "feeds, and not with `fragment_ids`, `whole_fragments` and `full_text_query`",
+        chooses="columns",
     )
-    prefilter: bool = option(
+    prefilter: bool = keyword_option(
+        SearchReadKeywords,
+        "prefilter",
         flag,
         "whether `filter` decides which rows a vector search searches; `true` by default. "
         "Otherwise it chooses among the rows that the search finds",
-        True,
     )
     approximate_nearest: bool = option(
         flag,
@@ -133,9 +173,7 @@ class ReadFields(TargetFields):
         False,
         is_listed=False,
     )
-    fast_search: bool = option(
-        flag, "whether a search leaves out rows that no index covers; `false` by default", False
-    )
+    fast_search: bool = keyword_option(IndexSearchKeywords, "fast_search", flag)
     full_text_limit: int | None = option(
         number(0),
         "how many rows each task returns of a full-text query at most; `LanceTable` passes it to "
@@ -171,14 +209,18 @@ class ReadFields(TargetFields):
         number(maximum=2**31 - 1),
         "rows of a batch at most, 65,536 by default; wide rows come in smaller batches",
     )
-    with_row_id: bool = option(
+    with_row_id: bool = keyword_option(
+        RowKeywords,
+        "with_row_id",
         flag,
         "adds the column `_rowid`. It, `_rowaddr`, `_rowoffset`, `_row_created_at_version`, "
         "`_row_last_updated_at_version` and `_fragid` can also be named in `columns` or in the "
         "schema, see [row ids](../explanation/row-ids.md)",
-        False,
+        chooses="columns",
     )
-    with_row_address: bool = option(flag, "adds the column `_rowaddr`", False)
+    with_row_address: bool = keyword_option(
+        RowKeywords, "with_row_address", flag, chooses="columns"
+    )
     scan_metrics: bool = option(
         flag,
         "each task logs what it read, skipped and filtered (stderr, in Spark's UI below "
@@ -191,6 +233,7 @@ class ReadFields(TargetFields):
         "what [blob columns](../howto/blobs.md) give: `all_binary` (the bytes; the default), "
         "`blobs_descriptions` (where the bytes are) or `none` (they are left out)",
         DEFAULT_BLOB_HANDLING,
+        chooses="columns",
     )
     fragment_ids: tuple[int, ...] | None = option(
         fragment_ids,
@@ -211,6 +254,7 @@ class ReadFields(TargetFields):
         "that are not in the table yet. Without this option it leaves them out, and warns if there "
         "are any; with `false` it does not warn. Excludes a version, tag or timestamp, change "
         "feeds and `fragment_ids`",
+        chooses="nothing",
     )
     target_rows_per_partition: int | None = option(
         number(),
@@ -230,6 +274,7 @@ class FeedFields(Options):
         "read inserted, updated and deleted rows, by `spark.read` or `spark.readStream`",
         False,
         camel_case=True,
+        chooses="columns",
     )
     starting_version: int | None = option(
         number(),
@@ -244,12 +289,16 @@ class FeedFields(Options):
         camel_case=True,
     )
     ending_version: int | None = option(
-        number(), "the last version of a change feed; not for streams", camel_case=True
+        number(),
+        "the last version of a change feed; not for streams",
+        camel_case=True,
+        chooses="version",
     )
     ending_timestamp: datetime | None = option(
         as_it_is,
         "the last version of that time or before is the last of a change feed; not for streams",
         camel_case=True,
+        chooses="version",
     )
     max_fragments_per_trigger: int | None = option(
         number(),

@@ -64,6 +64,27 @@ SYNONYMS = {
 }
 
 
+def _spellings(name: str) -> list[str]:
+    """Return the names of an option, in lower case."""
+    return [name, *(spelling for spelling, canon in SYNONYMS.items() if canon == name)]
+
+
+#: Options of a query that choose the version or the columns of a table.
+STATE_NAMES = tuple(
+    spelling
+    for name, option in (*ReadFields.declared.items(), *FeedFields.declared.items())
+    if option.chooses in ("version", "columns")
+    for spelling in _spellings(name)
+)
+#: Options of a read that choose rows and columns of a version, not the version.
+VIEW_NAMES = tuple(
+    spelling
+    for name, option in ReadFields.declared.items()
+    if option.chooses in ("columns", "rows")
+    for spelling in _spellings(name)
+)
+
+
 def canonical(option: str) -> str:
     """Return the name of an option that is given in another case or spelling."""
     lower = option.lower()

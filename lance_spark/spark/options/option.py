@@ -2,7 +2,7 @@
 
 A field that `option` makes says all that is known of an option:
 
-    fast_search: bool = option(flag, "whether a search leaves out rows ...", default=False)
+    batch_size: int | None = option(number(), "rows of a batch at most ...")
 
 The parsers (`values`), the list of names in errors, and the page of the options follow from it.
 """
@@ -11,10 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+
+from lance_spark.keywords import declared_by
 
 #: Returns the value of an option from its name and its text. Raises InvalidOptionError.
 Parser = Callable[[str, str], Any]
+#: What of a table an option of a read chooses: nothing if it adds rows that no version has.
+Chosen: TypeAlias = Literal["version", "columns", "rows", "nothing"]
 _KEY = "option"
 
 
@@ -37,6 +41,9 @@ class Option:
         Whether errors name it. Options that only `LanceTable` sets are not listed.
     is_internal : bool
         Whether only the classes in the JVM set it: the page does not have it.
+    chooses : str
+        What of a table a read with it has: ``version``; ``columns`` of a version; ``rows`` of a
+        version, or how they are read; or ``nothing`` of these.
     """
 
     name: str
@@ -46,6 +53,7 @@ class Option:
     spellings: tuple[str, ...]
     is_listed: bool
     is_internal: bool
+    chooses: Chosen
 
     def row(self) -> str:
         """Return the row of the page of the options."""
@@ -63,6 +71,7 @@ def option(
     spellings: tuple[str, ...] = (),
     is_listed: bool = True,
     is_internal: bool = False,
+    chooses: Chosen = "rows",
 ) -> Any:
     """Return the field of a class of options.
 
@@ -73,8 +82,25 @@ def option(
     camel_case : bool
         Whether the name is shown in camel case, as Spark and Delta have it.
     """
-    declared = (parse, text, name, camel_case, spellings, is_listed, is_internal)
+    declared = (parse, text, name, camel_case, spellings, is_listed, is_internal, chooses)
     return field(default=default, metadata={_KEY: declared})
+
+
+def keyword_option(
+    group: type, name: str, parse: Parser, text: str = "", *, chooses: Chosen = "rows"
+) -> Any:
+    """Return the field of an option that a group of keywords declares (`lance_spark.keywords`).
+
+    Parameters
+    ----------
+    text : str
+        What the page of the options says, if that is more than the declaration says.
+    """
+    keyword = declared_by(group)[name].keyword
+    if not text:
+        text = keyword.text[0].lower() + keyword.text[1:].rstrip(".").replace("``", "`")
+        text += f"; `{str(keyword.default).lower()}` by default"
+    return option(parse, text, keyword.default, chooses=chooses)
 
 
 class Options:
@@ -94,10 +120,10 @@ def declares(cls: type[_Class]) -> type[_Class]:
     for item in fields(cls):  # type: ignore[arg-type]
         if _KEY not in item.metadata:
             continue
-        parse, text, name, camel_case, spellings, is_listed, is_internal = item.metadata[_KEY]
+        parse, text, name, camel_case, *others = item.metadata[_KEY]
         name = name or item.name
         shown = _camel_case(name) if camel_case else name
-        declared[name] = Option(name, parse, text, shown, spellings, is_listed, is_internal)
+        declared[name] = Option(name, parse, text, shown, *others)
         attributes[name] = item.name
     cls.declared, cls._attributes = declared, attributes
     return cls

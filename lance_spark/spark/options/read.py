@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from lance_spark.errors import InvalidOptionError
+from lance_spark.keywords import declared_by
+from lance_spark.scan.search_keywords import IndexSearchKeywords
 from lance_spark.spark.options.declared import ReadFields
 from lance_spark.spark.options.names import FEED_NAMES, SYNONYMS, TIME_NAMES
 from lance_spark.spark.options.option import parsed
@@ -28,6 +30,7 @@ NO_PATH = (
     '.format("lance").load("/data/t.lance"). Spark\'s catalog keeps the path of a table that was '
     "created without columns, by CREATE TABLE t USING lance LOCATION '...'"
 )
+_SEARCH_NAMES = tuple(declared_by(IndexSearchKeywords))
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ class ReadOptions(ReadFields):
     def is_search(self) -> bool:
         """Whether rows are found by a full-text query, or by their vectors."""
         return self.full_text_query is not None or self.nearest is not None
+
+    @property
+    def search_keywords(self) -> IndexSearchKeywords:
+        """The keywords of searches by indexes."""
+        return cast(IndexSearchKeywords, {name: getattr(self, name) for name in _SEARCH_NAMES})
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:

@@ -42,7 +42,7 @@ _PART = "__part"
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class RowMatch:
     """How the rows of two searches are matched.
 
     Attributes
@@ -61,7 +61,7 @@ class Match:
 
     @classmethod
     def by_key(cls, schema: Schema, columns: Sequence[str] | None, table: str) -> Self:
-        """Match rows of a table and of its MemWAL.
+        """RowMatch rows of a table and of its MemWAL.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class Hybrid:
         More than 0.
     weight : float
         Of the vector search, from 0 to 1.
-    match : Match
+    match : RowMatch
 
     Raises
     ------
@@ -144,7 +144,7 @@ class Hybrid:
     reranker: str = "rrf"
     rrf_k: float = DEFAULT_RRF_K
     weight: float = 0.7
-    match: Match = Match()
+    match: RowMatch = RowMatch()
 
     def __post_init__(self) -> None:
         if self.reranker not in ("rrf", "linear"):

@@ -287,7 +287,7 @@ def _tasks(
                 f"option {name} cannot be combined with nearest, which searches all rows; remove it"
             )
     query = parse_nearest(options.nearest)
-    search = plan.dataset._reader.plan_nearest(query, fast_search=options.fast_search)
+    search = plan.dataset._reader.plan_nearest(query, **options.search_keywords)
     plan.indexes.extend(searched_indexes(plan.dataset._table.paths, search))
     prefilter = plan.prefilter if options.prefilter else ()
     early = [id(predicate) for predicate in prefilter]

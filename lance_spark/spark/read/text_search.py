@@ -99,7 +99,7 @@ def _tasks(
                 "remove it"
             )
     query = query_of_json(options.full_text_query)
-    search = plan.dataset._reader.plan_text(query, fast_search=options.fast_search)
+    search = plan.dataset._reader.plan_text(query, **options.search_keywords)
     plan.indexes.extend(search.indexes)
     limit, keeps_ties = options.full_text_limit, False
     if residual is None and not request.aggregates and request.limit is None:

@@ -1,12 +1,12 @@
-"""Base class of `LanceTable`: a table, the session that works on it, and the loop of a change."""
+"""A table of a session, as `LanceTable` and its jobs have it, and the loop of a change."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError, InvalidOptionError
@@ -14,10 +14,10 @@ from lance_spark.file.schema.spelling import spelled
 from lance_spark.mutations.commits import retry_on_conflict
 from lance_spark.mutations.rows.conditions import RowAddressGuard
 from lance_spark.spark.job import Job
-from lance_spark.spark.options.names import SYNONYMS, TIME_NAMES
+from lance_spark.spark.options.names import TIME_NAMES, canonical
 from lance_spark.spark.options.read import ReadOptions, with_offsets
 from lance_spark.spark.read import reader
-from lance_spark.spark.table.dataframes import VERSION_OPTIONS, named_columns
+from lance_spark.spark.table.dataframes import VERSION_OPTIONS, named_columns, without_version
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
@@ -25,11 +25,7 @@ from lance_spark.table.open import OpenTable
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from lance_spark.mutations.compaction.task import CompactionMetrics
-
 _Result = TypeVar("_Result")
-_COMPACTION_VALUES = ("fragments_removed", "fragments_added", "files_removed", "files_added")
-COMPACTION_COLUMNS = ", ".join(f"{name} long" for name in _COMPACTION_VALUES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,7 @@ class ChangeResult:
     num_deleted_rows: int = 0
 
 
-class TableBase:
+class TableHandle:
     """A table, and the session that works on it.
 
     Parameters
@@ -74,22 +70,33 @@ class TableBase:
         self.spark = spark
         self.path = path
         self.options = dict(options)
-        if any(SYNONYMS.get(name.lower(), name.lower()) in TIME_NAMES for name in options):
+        if any(canonical(name) in TIME_NAMES for name in options):
             # Such a text keeps its meaning if the zone of the session is changed.
             self.options = with_offsets(options, session_zone(spark))
         self.alias_name = alias
-        self._read_options = ReadOptions.parse({**self.options, "path": path})
-        if self._read_options.fresh:
+        self.read_options = ReadOptions.parse({**self.options, "path": path})
+        if self.read_options.fresh:
             raise InvalidOptionError(
                 f"{reader.display(path)}: option fresh applies to reads, not to a table: use "
                 'spark.read.format("lance").option("fresh", "true")'
             )
         for name, method in (("full_text_query", "search"), ("nearest", "nearest")):
-            if getattr(self._read_options, name) is not None:
+            if getattr(self.read_options, name) is not None:
                 raise InvalidOptionError(
                     f"{reader.display(path)}: option {name} applies to reads, not to a table: "
                     f"use LanceTable.{method}"
                 )
+
+    def with_options(self, options: Mapping[str, str]) -> Self:
+        """Return the same table with other options."""
+        return type(self)(self.spark, self.path, options, self.alias_name)
+
+    def at(self, version: Mapping[str, Any]) -> Self:
+        """Return the table at a version that options select. Options that are None are ignored."""
+        options = without_version(self.options)
+        if "branch" not in version and version.get("tag") is None:
+            options |= {k: v for k, v in self.options.items() if canonical(k) == "branch"}
+        return self.with_options({**options, **option_texts(version)})
 
     def dataset(self) -> Dataset:
         """Open the newest version of the branch, or the version that the options name.
@@ -98,9 +105,9 @@ class TableBase:
         ------
         TableNotFoundError, VersionNotFoundError, StorageError
         """
-        return reader.open_table(self._read_options)
+        return reader.open_table(self.read_options)
 
-    def _writable(self, change: str) -> OpenTable:
+    def writable(self, change: str) -> OpenTable:
         """Open the newest version for a change.
 
         Parameters
@@ -114,15 +121,15 @@ class TableBase:
             The options name a version.
         """
         for name in VERSION_OPTIONS:
-            value = getattr(self._read_options, name)
+            value = getattr(self.read_options, name)
             if value is not None:
                 raise InvalidInputError(
                     f"{change}: {reader.display(self.path)} is open at {name} {value}, which is "
                     f"read-only; leave out the option {name} to change the newest version"
                 )
-        return replace(self.dataset()._table, target_bases=self._read_options.target_bases)
+        return replace(self.dataset()._table, target_bases=self.read_options.target_bases)
 
-    def _change(
+    def change(
         self,
         name: str,
         plan: Callable[[Job, Dataset], tuple[Manifest, _Result]],
@@ -153,8 +160,8 @@ class TableBase:
         LanceError, PySparkException
             An error of `plan`. Its files are deleted, unless the commit is uncertain.
         """
-        table = self._writable(name)
-        storage = self._read_options.storage_options or None
+        table = self.writable(name)
+        storage = self.read_options.storage_options or None
         guard = RowAddressGuard(table)
         with Job(self.spark, table, name) as job:
 
@@ -170,22 +177,19 @@ class TableBase:
             job.committed(manifest)
         return result
 
-    def _spelled(self, dataset: Dataset, *paths: str) -> list[str]:
+    def spelled_paths(self, dataset: Dataset, *paths: str) -> list[str]:
         """Return paths of columns as the table spells them, by the case sensitivity of Spark."""
         schema = dataset._stored_schema()
-        exact = self._is_case_sensitive()
+        exact = self.is_case_sensitive()
         return [spelled(schema, path, exact=exact) for path in paths]
 
-    def _is_case_sensitive(self) -> bool:
+    def is_case_sensitive(self) -> bool:
+        """Return whether names in another case are other names."""
         return str(self.spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
-    def _data_frame(self, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
+    def data_frame(self, rows: Iterable[tuple[Any, ...]], schema: str) -> DataFrame:
+        """Return rows as a DataFrame."""
         return self.spark.createDataFrame(list(rows), schema)
-
-    def _compaction_frame(self, metrics: CompactionMetrics) -> DataFrame:
-        """Return the numbers of a compaction as a row."""
-        row = tuple(getattr(metrics, name) for name in _COMPACTION_VALUES)
-        return self._data_frame([row], COMPACTION_COLUMNS)
 
 
 def session_zone(spark: SparkSession | None) -> str | None:

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.scan.predicates.tree import Predicate
-    from lance_spark.spark.table.base import TableBase
+    from lance_spark.spark.table.base import TableHandle
 
 
 def scan_predicate(
-    handle: TableBase, dataset: Dataset, condition: str | Column | None
+    handle: TableHandle, dataset: Dataset, condition: str | Column | None
 ) -> Predicate | None:
     """Return a condition as a predicate for scans; None if only Spark can evaluate it.
 
@@ -63,7 +63,7 @@ def scan_predicate(
 
 
 def condition_tree(
-    handle: TableBase, dataset: Dataset, condition: str | Column | None
+    handle: TableHandle, dataset: Dataset, condition: str | Column | None
 ) -> dict[str, Any] | None:
     """Return a condition as the optimizer rule passes it to the reader.
 
@@ -102,7 +102,7 @@ def condition_tree(
 
 
 def matching_rows(
-    handle: TableBase,
+    handle: TableHandle,
     dataset: Dataset,
     condition: str | Column | None,
     *expressions: str | Column,

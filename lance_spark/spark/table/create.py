@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
@@ -19,8 +19,6 @@ from lance_spark.storage.uri import parse_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from lance_spark.spark.table.base import TableBase
 
 Mode = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
 #: Options that the returned table keeps, beside the options of the store.
@@ -77,14 +75,19 @@ class TableBuilder:
 
     Parameters
     ----------
-    cls : type
-        Class of the table that `execute` returns.
+    make : callable
+        Returns the table that `execute` returns: from the session, the path and the options.
     spark : SparkSession
     mode : str
     """
 
-    def __init__(self, cls: type[TableBase], spark: SparkSession, mode: Mode) -> None:
-        self._cls = cls
+    def __init__(
+        self,
+        make: Callable[[SparkSession, str, Mapping[str, str]], Any],
+        spark: SparkSession,
+        mode: Mode,
+    ) -> None:
+        self._make = make
         self._spark = spark
         self._mode = mode
         self._path: str | None = None
@@ -111,12 +114,12 @@ class TableBuilder:
         generatedAlwaysAs: Any = None,  # noqa: N803 - as DeltaTableBuilder has it
         comment: str | None = None,
         *,
-        vectorDimension: int | None = None,  # noqa: N803 - Spark's habit
+        vector_dimension: int | None = None,
         blob: bool = False,
         large: bool = False,
         compression: str | None = None,
-        compressionLevel: int | None = None,  # noqa: N803 - Spark's habit
-        primaryKey: bool = False,  # noqa: N803 - Spark's habit
+        compression_level: int | None = None,
+        primary_key: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> Self:
         """Add a column.
@@ -128,7 +131,7 @@ class TableBuilder:
         nullable : bool
         comment : str, optional
             Stored in the metadata of the column.
-        vectorDimension : int, optional
+        vector_dimension : int, optional
             Store an array as a vector with this number of items.
         blob : bool
             Store binary values as blobs, apart from the rows.
@@ -136,8 +139,8 @@ class TableBuilder:
             Store strings and binary values with 64-bit offsets.
         compression : str, optional
             For example ``zstd``.
-        compressionLevel : int, optional
-        primaryKey : bool
+        compression_level : int, optional
+        primary_key : bool
             Whether the column belongs to the primary key, which needs ``nullable=False``. Writers
             do not check that keys are unique.
         metadata : mapping of str to str, optional
@@ -157,8 +160,8 @@ class TableBuilder:
             )
         dtype = spark_type(dataType, colName)
         encoding: dict[str, str] = {}
-        if vectorDimension is not None:
-            encoding[VECTOR_SIZE] = str(vectorDimension)
+        if vector_dimension is not None:
+            encoding[VECTOR_SIZE] = str(vector_dimension)
         if blob:
             encoding["lance-encoding:blob"] = "true"
         if large:
@@ -166,12 +169,12 @@ class TableBuilder:
             encoding[LARGE_BINARY if text.startswith("binary") else LARGE_STRING] = "true"
         if compression is not None:
             encoding["lance-encoding:compression"] = compression
-        if compressionLevel is not None:
-            encoding["lance-encoding:compression-level"] = str(compressionLevel)
+        if compression_level is not None:
+            encoding["lance-encoding:compression-level"] = str(compression_level)
         stored = dict(metadata or {})
         if comment is not None:
             stored[COMMENT] = comment
-        if primaryKey:
+        if primary_key:
             stored[PRIMARY_KEY] = "true"
         self._fields.append(StructField(colName, dtype, nullable, encoding))
         self._metadata[colName] = stored
@@ -266,4 +269,4 @@ class TableBuilder:
             for name, value in self._options.items()
             if name.lower().startswith("storage") or name.lower() in _TABLE_OPTIONS
         }
-        return self._cls(self._spark, path, options)
+        return self._make(self._spark, path, options)

@@ -1,31 +1,29 @@
-"""Methods of `LanceTable` for versions, tags and branches. They run on the driver and read no rows.
+"""Versions, tags and branches of a table. They are read on the driver, without rows.
 
-| method | reads |
+| function | reads |
 | --- | --- |
-| `history(limit)` | that number of manifests, and their transactions |
-| `detail()` | the newest and the first manifest, the names of versions, tags and branches |
-| `tags()`, `branches()` | the files of the references |
+| `history_frame` | as many manifests as versions are wanted, and their transactions |
+| `detail_frame` | the newest and the first manifest, the names of versions, tags and branches |
+| `tags_frame`, `branches_frame` | the files of the references |
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.commits import retry_on_conflict
-from lance_spark.spark.options.names import canonical
 from lance_spark.spark.read.reader import display
-from lance_spark.spark.table.base import ChangeResult, TableBase, option_text, option_texts
-from lance_spark.spark.table.dataframes import without_version
-from lance_spark.table.commit.options import CommitOptions, RetryKeywords
+from lance_spark.spark.table.base import ChangeResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from lance_spark.spark.table.base import TableHandle
+    from lance_spark.table.commit.options import CommitOptions
     from lance_spark.table.open import OpenTable
 
 HISTORY_COLUMNS = (
@@ -51,335 +49,107 @@ BRANCH_COLUMNS = (
 )
 
 
-class HistoryMethods(TableBase):
-    """Methods of `LanceTable` for versions, tags and branches."""
+def history_frame(handle: TableHandle, limit: int | None) -> DataFrame:
+    """Return a row for each version; see `LanceTable.history`."""
+    from lance_spark.inspect.collect import past_versions
 
-    def history(self, limit: int | None = None) -> DataFrame:
-        """Return the existing versions of the branch, newest first.
-
-        Parameters
-        ----------
-        limit : int, optional
-            Maximum number of versions; for each, one manifest is read.
-
-        Returns
-        -------
-        DataFrame
-            version, timestamp, operation, message, properties (of the transaction), read_version
-            (on which the change was planned), num_fragments, num_rows, num_deleted_rows (that are
-            still in files), size_bytes (of data files, if recorded).
-
-        Raises
-        ------
-        TableNotFoundError, CorruptTableError, StorageError
-        """
-        from lance_spark.inspect.collect import past_versions
-
-        if limit is not None and limit < 0:
-            raise InvalidInputError(f"limit={limit}: a number of versions must not be negative")
-        versions, _ = past_versions(self.dataset()._table.store, limit)
-        rows = [
-            (
-                facts.version,
-                facts.timestamp,
-                facts.operation or None,
-                facts.message or None,
-                dict(facts.properties),
-                facts.read_version,
-                facts.num_fragments,
-                facts.num_rows,
-                facts.num_deleted_rows,
-                facts.num_bytes,
-            )
-            for facts in versions
-        ]
-        return self._data_frame(rows, HISTORY_COLUMNS)
-
-    def detail(self) -> DataFrame:
-        """Return one row with facts about the table.
-
-        Returns
-        -------
-        DataFrame
-            format, uri, branch (null for the main branch), version, created_at (null if the first
-            version was removed), last_modified, data_storage_version, stable_row_ids (without them,
-            a change feed shows updates as deleted and inserted rows), num_rows, num_deleted_rows
-            (that are still in files), num_fragments, num_data_files, size_bytes, indexes and tags
-            (names), config, metadata, reader_features and writer_features (names of the feature
-            flags).
-
-        Raises
-        ------
-        TableNotFoundError, CorruptTableError, StorageError
-        """
-        from lance_spark.inspect.collect import version_facts
-        from lance_spark.inspect.formatting import feature_names
-
-        dataset = self.dataset()
-        facts = version_facts(dataset._table)
-        row = (
-            "lance",
-            facts.name,
-            facts.branch,
+    if limit is not None and limit < 0:
+        raise InvalidInputError(f"limit={limit}: a number of versions must not be negative")
+    versions, _ = past_versions(handle.dataset()._table.store, limit)
+    rows = [
+        (
             facts.version,
-            _created_at(dataset._table),
             facts.timestamp,
-            facts.data_storage_version,
-            facts.stable_row_ids,
+            facts.operation or None,
+            facts.message or None,
+            dict(facts.properties),
+            facts.read_version,
+            facts.num_fragments,
             facts.num_rows,
             facts.num_deleted_rows,
-            len(facts.fragments),
-            facts.num_files,
             facts.num_bytes,
-            sorted({index["name"] for index in dataset.list_indices()}),
-            sorted(dataset.tags.list()),
-            dict(facts.config),
-            dict(facts.metadata),
-            feature_names(facts.reader_flags),
-            feature_names(facts.writer_flags),
         )
-        return self._data_frame([row], DETAIL_COLUMNS)
+        for facts in versions
+    ]
+    return handle.data_frame(rows, HISTORY_COLUMNS)
 
-    def restoreToVersion(  # noqa: N802 - as DeltaTable has it
-        self,
-        version: int,
-        **keywords: Unpack[RetryKeywords],
-    ) -> ChangeResult:
-        """Commit the content of an older version of the branch as a new version.
 
-        The versions between them stay.
+def detail_frame(handle: TableHandle) -> DataFrame:
+    """Return one row with facts about a table; see `LanceTable.detail`."""
+    from lance_spark.inspect.collect import version_facts
+    from lance_spark.inspect.formatting import feature_names
 
-        Parameters
-        ----------
-        version : int
+    dataset = handle.dataset()
+    facts = version_facts(dataset._table)
+    row = (
+        "lance",
+        facts.name,
+        facts.branch,
+        facts.version,
+        _created_at(dataset._table),
+        facts.timestamp,
+        facts.data_storage_version,
+        facts.stable_row_ids,
+        facts.num_rows,
+        facts.num_deleted_rows,
+        len(facts.fragments),
+        facts.num_files,
+        facts.num_bytes,
+        sorted({index["name"] for index in dataset.list_indices()}),
+        sorted(dataset.tags.list()),
+        dict(facts.config),
+        dict(facts.metadata),
+        feature_names(facts.reader_flags),
+        feature_names(facts.writer_flags),
+    )
+    return handle.data_frame([row], DETAIL_COLUMNS)
 
-        Raises
-        ------
-        VersionNotFoundError
-            The version is not found; cleanup may have removed it.
-        CommitConflictError, InvalidInputError, UnsupportedFeatureError, CorruptTableError,
-        StorageError
-        """
-        options = CommitOptions.of(**keywords)
-        return self._restore({"version": version}, options)
 
-    def restoreToTimestamp(  # noqa: N802 - as DeltaTable has it
-        self,
-        timestamp: str | datetime,
-        **keywords: Unpack[RetryKeywords],
-    ) -> ChangeResult:
-        """Commit the content that the branch had at a time; see `restoreToVersion`.
+def tags_frame(handle: TableHandle) -> DataFrame:
+    """Return a row for each tag; see `LanceTable.tags`."""
+    values = itemgetter(*_TAG_VALUES)
+    rows = [(name, *values(tag)) for name, tag in sorted(handle.dataset().tags.list().items())]
+    return handle.data_frame(rows, TAG_COLUMNS)
 
-        Parameters
-        ----------
-        timestamp : str or datetime
-            A text without an offset is a time in the zone of the session, as `history` shows times
-            and as SQL reads them. A datetime without a zone is a local time, as `collect` returns
-            times.
-        """
-        text = option_text(timestamp)
-        options = CommitOptions.of(**keywords)
-        return self._restore({"timestamp": text}, options)
 
-    def restoreToTag(  # noqa: N802 - as its siblings
-        self,
-        tag: str,
-        **keywords: Unpack[RetryKeywords],
-    ) -> ChangeResult:
-        """Commit the content of the version that a tag names; see `restoreToVersion`.
+def branches_frame(handle: TableHandle) -> DataFrame:
+    """Return a row for each branch; see `LanceTable.branches`."""
+    rows = [
+        (
+            name,
+            branch["parent_branch"],
+            branch["parent_version"],
+            datetime.fromtimestamp(branch["create_at"], UTC),
+            branch["manifest_size"],
+            branch["metadata"],
+        )
+        for name, branch in sorted(handle.dataset().branches.list().items())
+    ]
+    return handle.data_frame(rows, BRANCH_COLUMNS)
 
-        The version must be on this branch.
-        """
-        options = CommitOptions.of(**keywords)
-        return self._restore({"tag": tag}, options)
 
-    def tags(self) -> DataFrame:
-        """Return the tags of all branches.
+def restore(
+    handle: TableHandle, version: Mapping[str, Any], options: CommitOptions
+) -> ChangeResult:
+    """Commit the content of an older version as a new one; see `LanceTable.restoreToVersion`.
 
-        Returns
-        -------
-        DataFrame
-            name, branch, version, created_at, updated_at, manifest_size, metadata.
+    Parameters
+    ----------
+    version : mapping
+        The option that selects the version.
+    """
+    from lance_spark.mutations.metadata_updates import restore as restore_version
 
-        Raises
-        ------
-        CorruptTableError, StorageError
-        """
-        values = itemgetter(*_TAG_VALUES)
-        rows = [(name, *values(tag)) for name, tag in sorted(self.dataset().tags.list().items())]
-        return self._data_frame(rows, TAG_COLUMNS)
-
-    def createTag(self, name: str, version: int | str | None = None) -> None:  # noqa: N802
-        """Create a tag: a name for a version, which `vacuum` then does not remove.
-
-        Parameters
-        ----------
-        name : str
-        version : int or str, optional
-            A version of this branch, or the name of another tag. By default the newest version, or
-            the version that the options name.
-
-        Raises
-        ------
-        InvalidInputError
-            The name is not valid for a tag, or the tag exists already.
-        VersionNotFoundError, CorruptTableError, StorageError
-        """
-        self.dataset().tags.create(name, version)
-
-    def updateTag(self, name: str, version: int | str | None = None) -> None:  # noqa: N802
-        """Move a tag to another version; see `createTag`."""
-        self.dataset().tags.update(name, version)
-
-    def deleteTag(self, name: str) -> None:  # noqa: N802
-        """Delete a tag. Its version stays.
-
-        Raises
-        ------
-        VersionNotFoundError
-            The tag is not found.
-        """
-        self.dataset().tags.delete(name)
-
-    def branches(self) -> DataFrame:
-        """Return all branches except the main branch.
-
-        Returns
-        -------
-        DataFrame
-            name, parent_branch, parent_version, created_at, manifest_size, metadata.
-
-        Raises
-        ------
-        CorruptTableError, StorageError
-        """
-        rows = [
-            (
-                name,
-                branch["parent_branch"],
-                branch["parent_version"],
-                datetime.fromtimestamp(branch["create_at"], UTC),
-                branch["manifest_size"],
-                branch["metadata"],
-            )
-            for name, branch in sorted(self.dataset().branches.list().items())
-        ]
-        return self._data_frame(rows, BRANCH_COLUMNS)
-
-    def createBranch(self, name: str, version: int | str | None = None) -> Self:  # noqa: N802
-        """Create a branch from a version, and return the table on the branch.
-
-        Parameters
-        ----------
-        name : str
-            Letters, digits, ".", "-", "_", with "/" between parts.
-        version : int or str, optional
-            As in `createTag`.
-
-        Raises
-        ------
-        InvalidInputError, VersionNotFoundError, UncertainCommitError, CorruptTableError,
-        StorageError
-        """
-        self.dataset().create_branch(name, version)
-        return self.checkout(branch=name)
-
-    def deleteBranch(self, name: str) -> None:  # noqa: N802
-        """Delete a branch with all its versions.
-
-        Raises
-        ------
-        VersionNotFoundError
-            The branch is not found.
-        InvalidInputError
-            A tag names a version of the branch, or another branch was created from it.
-        """
-        self.dataset().branches.delete(name)
-
-    def checkout(
-        self, *, branch: str | None = None, tag: str | None = None, version: int | None = None
-    ) -> Self:
-        """Return the table on another branch, or, read-only, at a version or tag.
-
-        Parameters
-        ----------
-        branch : str, optional
-            ``main`` for the main branch; by default the current branch.
-        tag : str, optional
-        version : int, optional
-
-        Raises
-        ------
-        InvalidOptionError
-            Both a tag and a version are given.
-        VersionNotFoundError, StorageError
-        """
-        options: dict[str, Any] = {"tag": tag, "version": version}
-        if branch is not None:
-            options["branch"] = branch
-        table = self._at(options)
-        table.dataset()
-        return table
-
-    def clone(
-        self,
-        target: str | os.PathLike[str],
-        isShallow: bool = True,  # noqa: N803 - as DeltaTable has it
-        version: int | str | None = None,
-    ) -> Self:
-        """Create a table with the rows of a version, and return it.
-
-        Parameters
-        ----------
-        target : str or path
-            Path of the new table.
-        isShallow : bool
-            True: the new table refers to the files of this table. Tag the version then, so that
-            `vacuum` keeps these files. False: all files are copied.
-        version : int or str, optional
-            As in `createTag`.
-
-        Raises
-        ------
-        TableExistsError
-            The path holds a table already.
-        VersionNotFoundError, UncertainCommitError, UnsupportedFeatureError, CorruptTableError,
-        StorageError
-        """
-        dataset = self.dataset()
-        path = os.fspath(target)
-        if isShallow:
-            dataset.shallow_clone(path, version)
-        else:
-            dataset.deep_clone(path, version)
-        return type(self)(self.spark, path, without_version(self.options))
-
-    def _repr_html_(self) -> str:
-        from lance_spark.spark.table.show import table_html
-
-        return table_html(self)
-
-    def _restore(self, version: Mapping[str, Any], options: CommitOptions) -> ChangeResult:
-        from lance_spark.mutations.metadata_updates import restore
-
-        newest = self._writable("restore")
-        old = self._at(version).dataset()
-        if old.branch != newest.branch:
-            raise InvalidInputError(
-                f"restore: version {old.version} is on {_branch_name(old.branch)}, but "
-                f"{display(self.path)} is open on {_branch_name(newest.branch)}; check out that "
-                "branch first"
-            )
-        restored = retry_on_conflict(newest, lambda _: restore(old._table, options), options)
-        return ChangeResult(restored.version)
-
-    def _at(self, version: Mapping[str, Any]) -> Self:
-        """Return the table at a version that options select. Options that are None are ignored."""
-        options = without_version(self.options)
-        if "branch" not in version and version.get("tag") is None:
-            options |= {k: v for k, v in self.options.items() if canonical(k) == "branch"}
-        options |= option_texts(version)
-        return type(self)(self.spark, self.path, options, self.alias_name)
+    newest = handle.writable("restore")
+    old = handle.at(version).dataset()
+    if old.branch != newest.branch:
+        raise InvalidInputError(
+            f"restore: version {old.version} is on {_branch_name(old.branch)}, but "
+            f"{display(handle.path)} is open on {_branch_name(newest.branch)}; check out that "
+            "branch first"
+        )
+    restored = retry_on_conflict(newest, lambda _: restore_version(old._table, options), options)
+    return ChangeResult(restored.version)
 
 
 def _created_at(table: OpenTable) -> datetime | None:

@@ -14,7 +14,7 @@ from lance_spark.inspect.text import heading_lines
 
 if TYPE_CHECKING:
     from lance_spark.inspect.report import VersionFacts
-    from lance_spark.spark.table.base import TableBase
+    from lance_spark.spark.table.base import TableHandle
 
 #: Maximum number of columns, and of characters of a type, that are shown.
 _MAX_COLUMNS = 40
@@ -24,7 +24,7 @@ _CELL = 'style="text-align:left;padding:2px 14px 2px 0"'
 _SOFT = 'style="opacity:.7"'
 
 
-def table_html(table: TableBase) -> str:
+def table_html(table: TableHandle) -> str:
     """Return a table as HTML for a notebook.
 
     It never raises: if the table cannot be opened, the HTML shows the error.

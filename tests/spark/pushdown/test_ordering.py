@@ -68,7 +68,7 @@ def test_partitions_are_in_sparks_order(
 ) -> None:
     path = str(tmp_path / "t.lance")
     shutil.copytree(paths[0], path)
-    LanceTable.forPath(spark, path).optimize(sortBy=keys, target_rows_per_fragment=2_000)
+    LanceTable.forPath(spark, path).optimize(sort_by=keys, target_rows_per_fragment=2_000)
     reader = spark.read.format("lance").option("target_rows_per_partition", 700)
     table = reader.load(path)
     assert order_in(table) == ", ".join(f"{key} ASC" for key in keys)

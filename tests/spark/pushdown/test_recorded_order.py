@@ -55,18 +55,18 @@ def test_other_values_of_the_configuration(path: Path, value: str) -> None:
 
 def test_sorts_that_are_not_recorded(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
-    table.optimize(sortBy=[sf.col("id") % 7, sf.col("id")])
+    table.optimize(sort_by=[sf.col("id") % 7, sf.col("id")])
     assert recorded(path) == ()
-    table.optimize(sortBy=["id", sf.upper("word"), "value"], target_rows_per_fragment=1_000)
+    table.optimize(sort_by=["id", sf.upper("word"), "value"], target_rows_per_fragment=1_000)
     assert recorded(path) == (0,)
-    table.optimize(zOrderBy=["id", "value"], target_rows_per_fragment=1_000)
+    table.optimize(z_order_by=["id", "value"], target_rows_per_fragment=1_000)
     assert recorded(path) == ()
-    table.optimize(where="id is null", sortBy="id")
+    table.optimize(where="id is null", sort_by="id")
     assert recorded(path) == ()
     lance.dataset(path).create_scalar_index("id", "BITMAP")
     lance.write_dataset(ADDED, path, mode="append")
     # Fragments with and without the index are sorted alone.
-    table.optimize(sortBy="id")
+    table.optimize(sort_by="id")
     assert recorded(path) == ()
 
 
@@ -80,7 +80,7 @@ def test_rows_that_another_client_appends_meanwhile(
         return commit(*arguments)
 
     monkeypatch.setattr(sort, "commit_reordered", late)
-    LanceTable.forPath(spark, str(path)).optimize(sortBy="word")
+    LanceTable.forPath(spark, str(path)).optimize(sort_by="word")
     assert len(lance.dataset(path).get_fragments()) == 2
     assert recorded(path) == ()
 
@@ -241,7 +241,7 @@ OWN: dict[str, tuple[Callable[[Any, Path], Any], bool]] = {
     "replace rows": (lambda t, p: t.replaceWhere(t.toDF().where("id = 5"), "id = 5"), False),
     "add a column": (lambda t, p: t.addColumns({"more": "value * 2"}), True),
     "rename": (lambda t, p: t.renameColumn("id", "key"), True),
-    "another type": (lambda t, p: t.alterColumn("id", dataType="long"), False),
+    "another type": (lambda t, p: t.alterColumn("id", data_type="long"), False),
     "drop": (lambda t, p: t.dropColumns("id"), False),
     "reorder columns": (lambda t, p: t.reorderColumns("value", "word", "id"), True),
     "compact": (lambda t, p: t.optimize(), False),

@@ -187,7 +187,7 @@ def test_names_of_columns_in_another_case(catalog: TestCatalog) -> None:
     assert table.indexes().head()["fields"] == ["userId"]
     table.addColumnsFrom(spark.sql("SELECT 1L AS USERID, 5 AS z"), "userid")
     table.createIndex("WORD", "BITMAP")
-    table.alterColumn("S.KID", dataType="long")
+    table.alterColumn("S.KID", data_type="long")
     table.reorderColumns("WORD")
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:

@@ -92,7 +92,7 @@ def test_jobs_of_lance_table(spark: Any, tmp_path: Path) -> None:
     merge = table.merge(few, "target.id = source.id").whenMatchedUpdateAll()
     for action, start in (
         (merge.execute, "lance merge"),
-        (lambda: table.optimize(zOrderBy=["id", "k"]), "lance optimize"),
+        (lambda: table.optimize(z_order_by=["id", "k"]), "lance optimize"),
     ):
         texts = jobs_of(spark, action)
         assert texts

@@ -115,7 +115,7 @@ def columns(run: Run) -> None:
     table.updateColumns({"first": "first + g"})
     run.expect("updateColumns", run.set("true", {"first": "first + g"}))
 
-    table.alterColumn("g", dataType="bigint")
+    table.alterColumn("g", data_type="bigint")
     table.renameColumn("first", "head")
     table.dropColumns("twice")
     table.reorderColumns("id", "label")
@@ -179,11 +179,11 @@ def maintenance(run: Run) -> None:
     table = run.table
     table.optimize(target_rows_per_fragment=60_000)
     run.expect("optimize", run.plain)
-    table.optimize(sortBy=["g", "id"], target_rows_per_fragment=60_000)
-    run.expect("optimize with sortBy", run.plain)
+    table.optimize(sort_by=["g", "id"], target_rows_per_fragment=60_000)
+    run.expect("optimize with sort_by", run.plain)
     table.createTag("sorted", table.dataset().version)
-    table.optimize(zOrderBy=["g", "id"], target_rows_per_fragment=60_000)
-    run.expect("optimize with zOrderBy", run.plain)
+    table.optimize(z_order_by=["g", "id"], target_rows_per_fragment=60_000)
+    run.expect("optimize with z_order_by", run.plain)
 
 
 def names(run: Run) -> dict[str, Any]:

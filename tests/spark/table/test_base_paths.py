@@ -139,7 +139,7 @@ def test_changes_stay_in_the_base_of_the_fragment(spark: Any, tmp_path: Path, st
     assert places(path) == [[None, None], [HOT, HOT], [COLD]]
     table.addColumns({"more": "id + 1"})
     assert [base_ids[-1] for base_ids in places(path)] == [None, HOT, COLD]
-    table.optimize(sortBy="word")
+    table.optimize(sort_by="word")
     assert places(path) == [[None], [HOT], [COLD]]
     source = spark.createDataFrame(
         [(2, "m", 0), (9, "m", 0), (50, "n", 0)], "id long, word string, more long"
@@ -161,10 +161,10 @@ def test_changes_go_to_chosen_bases(spark: Any, tmp_path: Path) -> None:
     assert places(path)[-1] == [COLD]
     table.addColumns({"more": "id + 1"})
     assert {base_ids[-1] for base_ids in places(path)} == {COLD}
-    everywhere = table.withTargetBases(targetAllBases=True)
+    everywhere = table.withTargetBases(target_all_bases=True)
     everywhere.optimize(target_rows_per_fragment=4)
     assert {place for base_ids in places(path) for place in base_ids} == {None, HOT, COLD}
-    LanceTable.forPath(spark, str(path), target_bases="hot").optimize(sortBy="id")
+    LanceTable.forPath(spark, str(path), target_bases="hot").optimize(sort_by="id")
     assert {tuple(base_ids) for base_ids in places(path)} == {(HOT,)}
     assert ids(path) == list(range(18))
 
@@ -232,7 +232,7 @@ def test_unknown_base_paths_are_refused(spark: Any, tmp_path: Path) -> None:
         writer.save(uri)
     assert "secret-region" not in str(raised.value)
     table = LanceTable.forPath(spark, uri)
-    for options in ({}, {"sortBy": "id"}):
+    for options in ({}, {"sort_by": "id"}):
         with pytest.raises(InvalidOptionError, match="no fragment 99"):
             table.optimize(excluded_fragment_ids=[99], **options)
     assert lance.dataset(uri).version == 1

@@ -146,12 +146,12 @@ def test_fewer_fragments_in_order(cluster: Cluster) -> None:
     after = version("optimize")
     assert len(after.get_fragments()) < len(before.get_fragments())
     assert all(fragment.deletion_file() is None for fragment in after.get_fragments())
-    groups = version("optimize with sortBy").to_table(["g"])["g"]
+    groups = version("optimize with sort_by").to_table(["g"])["g"]
     # Nulls come first.
     order = groups.fill_null(-1).to_numpy()
     assert (np.diff(order) >= 0).all()
     # A sample chooses the ranges: a range with more rows than the target becomes two fragments.
-    clustered = version("optimize with zOrderBy").get_fragments()
+    clustered = version("optimize with z_order_by").get_fragments()
     assert len(after.get_fragments()) <= len(clustered) <= 1.5 * len(after.get_fragments())
     assert cluster.results.get("names", {"files_removed": 0}) == {"files_removed": 0}
 

@@ -299,8 +299,8 @@ def test_alter_rename_reorder_and_drop_columns(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     expected = rows(path, "g", "text")
     table.renameColumn("text", "word")
-    table.alterColumn("g", dataType="int")
-    table.alterColumn("word", dataType=pa.large_string())
+    table.alterColumn("g", data_type="int")
+    table.alterColumn("word", data_type=pa.large_string())
     table.alterColumn("id", nullable=False)
     table.reorderColumns("word", "vector")
     dataset = checked(path)
@@ -319,8 +319,8 @@ def test_alter_rename_reorder_and_drop_columns(spark: Any, path: Path) -> None:
         (lambda: table.dropColumns("nothing"), "nothing"),
         (lambda: table.reorderColumns("id", "id"), "once"),
         (lambda: table.reorderColumns("nothing"), "nothing"),
-        (lambda: table.alterColumn("id", dataType="no type"), "is not a type"),
-        (lambda: table.alterColumn("word", dataType="int"), "word"),
+        (lambda: table.alterColumn("id", data_type="no type"), "is not a type"),
+        (lambda: table.alterColumn("word", data_type="int"), "word"),
         (lambda: table.alterColumn("word"), "changes nothing"),
     ):
         with pytest.raises(InvalidInputError, match=message):
@@ -335,7 +335,7 @@ def test_tables_with_a_mem_wal_are_refused(spark: Any, path: Path) -> None:
     for change in (
         lambda: table.addColumns({"n": "id + 1"}),
         lambda: table.addColumnsFrom(source, "id"),
-        lambda: table.alterColumn("g", dataType="int"),
+        lambda: table.alterColumn("g", data_type="int"),
         lambda: table.alterColumn("g", nullable=False),
         lambda: table.dropColumns("id"),
     ):

@@ -24,9 +24,9 @@ def test_a_table_with_everything(spark: Any, tmp_path: Path) -> None:
     table = (
         LanceTable.create(spark)
         .location(path)
-        .addColumn("id", "bigint", nullable=False, comment="who", primaryKey=True)
-        .addColumn("vector", "array<float>", vectorDimension=16)
-        .addColumn("text", "string", large=True, compression="zstd", compressionLevel=3)
+        .addColumn("id", "bigint", nullable=False, comment="who", primary_key=True)
+        .addColumn("vector", "array<float>", vector_dimension=16)
+        .addColumn("text", "string", large=True, compression="zstd", compression_level=3)
         .addColumn("image", "binary", blob=True, large=True)
         .addColumns(
             StructType().add("when", "timestamp").add("p", StructType().add("x", "integer"))

@@ -43,9 +43,9 @@ def test_methods(spark: Any, uri: str) -> None:
     with pytest.raises(InvalidInputError, match="no MemWAL"):
         table.shards()
     with pytest.raises(InvalidOptionError, match="together"):
-        table.initializeMemWal(bucketColumn="id")
+        table.initializeMemWal(bucket_column="id")
     result = table.initializeMemWal(
-        bucketColumn="id", numBuckets=3, writer_options={"max_memtable_rows": 1000}
+        bucket_column="id", num_buckets=3, writer_options={"max_memtable_rows": 1000}
     )
     assert result.version == 2
     assert table.shards().collect() == []

@@ -178,7 +178,7 @@ def test_vacuum(spark: Any, path: Path) -> None:
     existing = files(path)
     assert tuple(table.vacuum().collect()[0]) == (0, 0)
     assert tuple(table.vacuum(before_timestamp_millis=0).collect()[0]) == (0, 0)
-    planned = table.vacuum(0, dryRun=True)
+    planned = table.vacuum(0, dry_run=True)
     assert planned.columns == ["bytes_removed", "old_versions"]
     assert planned.collect()[0].old_versions == len(existing_versions) - 2
     assert files(path) == existing
@@ -211,7 +211,7 @@ def test_cleanup(spark: Any, path: Path) -> None:
         if age is not None:
             os.utime(path / name, (age, age))
     versions = len(lance.dataset(path).versions())
-    assert tuple(table.cleanup(dryRun=True).collect()[0]) == (200, 2)
+    assert tuple(table.cleanup(dry_run=True).collect()[0]) == (200, 2)
     assert (path / "data/dead.lance").exists()
     assert tuple(table.cleanup().collect()[0]) == (200, 2)
     assert not (path / "data/dead.lance").exists()
@@ -245,15 +245,15 @@ def test_sorted_rows(spark: Any, path: Path, where: str | None) -> None:
 def test_sort_by_unknown_columns_is_refused(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     with pytest.raises(InvalidInputError, match="nothing"):
-        table.optimize(sortBy="nothing")
+        table.optimize(sort_by="nothing")
     with pytest.raises(InvalidInputError, match="no column"):
-        table.optimize(sortBy=[])
+        table.optimize(sort_by=[])
 
 
 def test_z_order(spark: Any, path: Path) -> None:
     before = everything(path)
     table = LanceTable.forPath(spark, str(path))
-    table.optimize(zOrderBy=["g", F.col("id")], target_rows_per_fragment=ROWS // 16)
+    table.optimize(z_order_by=["g", F.col("id")], target_rows_per_fragment=ROWS // 16)
     after = lance.dataset(path)
     after.validate()
     assert everything(path) == before
@@ -267,9 +267,9 @@ def test_z_order(spark: Any, path: Path) -> None:
             spans.append((bounds["max"] - bounds["min"]) / value_range)
         assert np.median(spans) < 0.55, name
     with pytest.raises(InvalidInputError, match="not both"):
-        table.optimize(sortBy="g", zOrderBy="g")
+        table.optimize(sort_by="g", z_order_by="g")
     with pytest.raises(InvalidInputError, match="7 columns"):
-        table.optimize(zOrderBy=["id"] * 7)
+        table.optimize(z_order_by=["id"] * 7)
 
 
 @pytest.mark.parametrize(

@@ -74,13 +74,13 @@ def optimize(table: LanceTable, spark: Any) -> None:
 
 
 def sort(table: LanceTable, spark: Any) -> None:
-    table.optimize(zOrderBy=["id", "d"])
+    table.optimize(z_order_by=["id", "d"])
 
 
 def columns(table: LanceTable, spark: Any) -> None:
     table.addColumns({"twice": "id * 2"})
     table.dropColumns("even")
-    table.alterColumn("twice", dataType="int")
+    table.alterColumn("twice", data_type="int")
 
 
 CHANGES = [update, update_columns, merge, replace_where, optimize, sort, columns]

@@ -33,7 +33,7 @@ def write_sorted(spark: Any, path: Path) -> None:
     rows = pa.table({"id": keys, "word": words, "value": rng.random(ROWS)})
     lance.write_dataset(rows, path, max_rows_per_file=1_500, data_storage_version="2.1")
     table = LanceTable.forPath(spark, str(path))
-    table.optimize(sortBy=["id", "word"], target_rows_per_fragment=1_000)
+    table.optimize(sort_by=["id", "word"], target_rows_per_fragment=1_000)
 
 
 def plan_of(frame: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -17,7 +17,7 @@ from lance_spark.errors import InvalidInputError, LanceError, UnsupportedError
 from lance_spark.keywords import declared_by, signature_of
 from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.catalog.procedures import methods
-from lance_spark.spark.catalog.procedures.driving import driving_session
+from lance_spark.spark.catalog.procedures.attached_session import attached_session
 from lance_spark.spark.catalog.procedures.table import (
     ALL_ROWS,
     COMMENTS,
@@ -26,7 +26,8 @@ from lance_spark.spark.catalog.procedures.table import (
 )
 from lance_spark.spark.catalog.times import from_microseconds, to_microseconds
 from lance_spark.spark.jvm.classes import SESSION_CATALOG, java_error
-from lance_spark.spark.table import ChangeResult, LanceTable
+from lance_spark.spark.table import LanceTable
+from lance_spark.spark.table.base import ChangeResult, TableHandle
 from lance_spark.table.commit.options import RetryKeywords
 
 _PART = r"(?:`(?:[^`]|``)+`|[^`.]+)"
@@ -69,17 +70,26 @@ class Result:
     schema: str
 
 
+class ResultHandle(TableHandle):
+    """A handle that returns rows without a Spark job."""
+
+    #: Whether names in another case are other names; of the session of the statement.
+    exact_names = False
+
+    def is_case_sensitive(self) -> bool:
+        """Return what the session of the statement says."""
+        return self.exact_names
+
+    def data_frame(self, rows: Iterable[tuple[Any, ...]], schema: str) -> Any:
+        """Return rows as the result of a procedure."""
+        return Result([*rows], schema)
+
+
 class ResultTable(LanceTable):
     """A table whose methods return their rows without a Spark job."""
 
-    #: Whether names in another case are other names; of the session of the statement.
-    is_case_sensitive = False
-
-    def _is_case_sensitive(self) -> bool:
-        return self.is_case_sensitive
-
-    def _data_frame(self, rows: Sequence[tuple[Any, ...]], schema: str) -> Any:
-        return Result(rows, schema)
+    _handle_class = ResultHandle
+    _handle: ResultHandle
 
 
 def list_procedures(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,7 +151,7 @@ def call_procedure(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if not procedure.opens:
         result = Result([_function(name)(catalog, table, **values)], procedure.result)
     elif procedure.has_jobs:
-        with driving_session(arguments["driver"]) as spark:
+        with attached_session(arguments["driver"]) as spark:
             try:
                 opened = _opened(catalog, table, spark, values)
                 result = _run(name, procedure, opened, values)
@@ -203,7 +213,7 @@ def _opened(
     if "branch" in values:
         options["branch"] = values.pop("branch")
     opened = ResultTable.forPath(spark, options.pop("path"), **options)
-    opened.is_case_sensitive = bool(table.get("case_sensitive"))
+    opened._handle.exact_names = bool(table.get("case_sensitive"))
     return opened
 
 

@@ -162,7 +162,7 @@ def set_unenforced_primary_key(
         raise InvalidInputError(
             f"{label}: the primary key is {', '.join(current)} already; it cannot be changed"
         )
-    columns = table._spelled(dataset, *columns)
+    columns = table._handle.spelled_paths(dataset, *columns)
     if not columns or len(set(columns)) < len(columns):
         raise InvalidInputError(
             f"{label}: columns must name at least one column, and none twice, not {list(columns)}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lance_spark.spark.table.base import COMPACTION_COLUMNS
 from lance_spark.spark.table.bases import BASE_COLUMNS, REPAIR_COLUMNS
 from lance_spark.spark.table.history import (
     BRANCH_COLUMNS,
@@ -19,7 +18,7 @@ from lance_spark.spark.table.history import (
     TAG_COLUMNS,
 )
 from lance_spark.spark.table.indexes import CHECK_COLUMNS, INDEX_COLUMNS
-from lance_spark.spark.table.maintenance import CLEANUP_COLUMNS, VACUUM_COLUMNS
+from lance_spark.spark.table.maintenance import CLEANUP_COLUMNS, COMPACTION_COLUMNS, VACUUM_COLUMNS
 from lance_spark.spark.table.mem_wal import MEM_WAL_CLEANUP_COLUMNS, SHARD_COLUMNS
 
 #: A changed table: the number of the new version, or of the newest if nothing changed.

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.table.base import TableBase
+    from lance_spark.spark.table.base import TableHandle
     from lance_spark.table.commit.options import CommitOptions
     from lance_spark.table.manifest.manifest import Manifest
     from lance_spark.table.open import OpenTable
@@ -69,7 +69,7 @@ _SUBQUERY = re.compile(r"\bselect\b|subquery|scalar|exists", re.IGNORECASE)
 
 
 def add_expressions(
-    handle: TableBase,
+    handle: TableHandle,
     job: Job,
     dataset: Dataset,
     computation: Computation,
@@ -110,7 +110,7 @@ def add_expressions(
 
 
 def add_from(
-    handle: TableBase,
+    handle: TableHandle,
     job: Job,
     dataset: Dataset,
     computation: Computation,
@@ -142,7 +142,7 @@ def add_from(
 
 
 def update_from(
-    handle: TableBase,
+    handle: TableHandle,
     job: Job,
     dataset: Dataset,
     source: DataFrame,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.spark.job import Job
-    from lance_spark.spark.table.base import TableBase
+    from lance_spark.spark.table.base import TableHandle
 
 #: Name of the step that writes deletion files, for users.
 STEP = "write deletion vectors"
@@ -69,7 +69,7 @@ def addresses_of(batch: pa.RecordBatch) -> UInt64Array:
 
 
 def find_rows(
-    handle: TableBase,
+    handle: TableHandle,
     job: Job,
     dataset: Dataset,
     condition: str | Column | None,
@@ -98,7 +98,7 @@ def find_rows(
 
 
 def delete(
-    handle: TableBase,
+    handle: TableHandle,
     job: Job,
     dataset: Dataset,
     condition: str | Column | None,
@@ -113,7 +113,7 @@ def delete(
 
 
 def select_rows(
-    handle: TableBase, job: Job, dataset: Dataset, condition: str | Column | None
+    handle: TableHandle, job: Job, dataset: Dataset, condition: str | Column | None
 ) -> tuple[Sequence[Filter], RowsByFragment | None]:
     """Return the rows that meet a condition: filters for tasks, and row offsets by fragment.
 

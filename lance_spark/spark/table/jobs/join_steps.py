@@ -41,7 +41,7 @@ _SENT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class NearestJoin:
     """What the steps know of a join. Can be pickled.
 
     Attributes
@@ -83,7 +83,7 @@ class Join:
 class AssignQueries(TaskObject):
     """Work that sends queries to slots."""
 
-    join: Join
+    join: NearestJoin
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         slots = self.join.slots
@@ -151,7 +151,7 @@ class AssignQueries(TaskObject):
 class SearchSlots(TaskObject):
     """Work that searches slots, and passes the columns of queries on."""
 
-    join: Join
+    join: NearestJoin
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         slots = self.join.slots
@@ -193,13 +193,13 @@ class ReadRows(TaskObject):
         Of the result.
     """
 
-    join: Join
+    join: NearestJoin
     schema: StructType
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         dataset = self.join.dataset()
         searcher = self.join.slots.searcher(dataset)
-        rows = _Rows(self.join, dataset)
+        rows = _FoundRows(self.join, dataset)
         names = batch_schema(self.schema).names
         for table in join_rows.groups(batches, _BATCH_ROWS):
             keys, _, number = _numbered(table)
@@ -233,7 +233,7 @@ class ReadRows(TaskObject):
 
     def _joined(
         self,
-        rows: _Rows,
+        rows: _FoundRows,
         names: Sequence[str],
         queries: pa.Table,
         number: Int64Array,
@@ -258,10 +258,10 @@ class ReadRows(TaskObject):
             yield pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
-class _Rows:
+class _FoundRows:
     """Reads rows of the table as Spark has them."""
 
-    def __init__(self, join: Join, dataset: Dataset) -> None:
+    def __init__(self, join: NearestJoin, dataset: Dataset) -> None:
         self._dataset = dataset
         self._schema = dataset._reader.select(join.columns, join.blob_handling)
         self._output = batch_schema(join.table_columns())

@@ -26,20 +26,26 @@ from lance_spark.spark.table.dataframes import analysis_errors
 from lance_spark.spark.table.jobs import join_rows
 from lance_spark.spark.table.jobs.find_rows import find_rows
 from lance_spark.spark.table.jobs.join_rows import FIRST, NEIGHBORS, ROW, SECOND, SLOT, VECTOR
-from lance_spark.spark.table.jobs.join_steps import AssignQueries, Join, ReadRows, SearchSlots
+from lance_spark.spark.table.jobs.join_steps import (
+    AssignQueries,
+    NearestJoin,
+    ReadRows,
+    SearchSlots,
+)
 from lance_spark.spark.table.jobs.nearest_slots import Slots, ranges_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from lance_spark.spark.table.base import TableBase
+    from lance_spark.scan.search_keywords import IndexSearchKeywords
+    from lance_spark.spark.table.base import TableHandle
 
 #: Tasks of a step for each task that runs at a time.
 _WAVES = 2
 
 
 def nearest_join(
-    handle: TableBase,
+    handle: TableHandle,
     queries: DataFrame,
     on: str | tuple[str, str],
     nearest: Mapping[str, Any],
@@ -48,7 +54,7 @@ def nearest_join(
     columns: Sequence[str] | None,
     aliases: Mapping[str, str],
     condition: str | Column | None,
-    fast_search: bool,
+    search: IndexSearchKeywords,
     with_row_id: bool,
     blob_handling: str,
 ) -> DataFrame:
@@ -58,6 +64,7 @@ def nearest_join(
     ----------
     nearest : mapping
         Keys of `nearest` of `Dataset.to_table`, without the column and the query.
+    search : IndexSearchKeywords
     """
     from pyspark.sql import functions
 
@@ -72,7 +79,7 @@ def nearest_join(
     _check_vectors(queries, vector, query_column)
     any_query = [0] * dtype.dimension
     query = parse_nearest({**nearest, "column": column, "q": [any_query]})
-    search = dataset._reader.plan_nearest(query, fast_search=fast_search)
+    planned = dataset._reader.plan_nearest(query, **search)
     if columns is None:
         every = dataset._stored_schema(blob_handling=blob_handling).names
         columns = [name for name in every if name != column]
@@ -90,9 +97,9 @@ def nearest_join(
     if condition is not None:
         with Job(handle.spark, dataset._table, "nearest join") as job:
             allowed = ranges_of(find_rows(handle, job, dataset, condition))
-    join = Join(
+    join = NearestJoin(
         table=snapshot_of(dataset._table),
-        slots=Slots.of(search, dataset.fragments, _WAVES * parallelism(handle.spark), allowed),
+        slots=Slots.of(planned, dataset.fragments, _WAVES * parallelism(handle.spark), allowed),
         columns=tuple(read),
         names=tuple(names),
         blob_handling=blob_handling,
@@ -102,7 +109,7 @@ def nearest_join(
     return _joined(join, queries, vector)
 
 
-def _joined(join: Join, queries: DataFrame, vector: Column) -> DataFrame:
+def _joined(join: NearestJoin, queries: DataFrame, vector: Column) -> DataFrame:
     from pyspark.sql import functions
     from pyspark.sql.types import FloatType, StructField, StructType
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.table.base import TableBase
+    from lance_spark.spark.table.base import TableHandle
 
 _NEW = "__new_{}"
 #: Maximum number of characters of a value in errors.
@@ -128,7 +128,7 @@ class InsertRows:
 
 
 def replace_where(
-    handle: TableBase,
+    handle: TableHandle,
     job: Job,
     dataset: Dataset,
     source: DataFrame,
@@ -157,7 +157,7 @@ def replace_where(
 
 
 def with_condition(
-    handle: TableBase,
+    handle: TableHandle,
     dataset: Dataset,
     source: DataFrame,
     names: Sequence[str],

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.spark.job import Job
-    from lance_spark.spark.table.base import TableBase
+    from lance_spark.spark.table.base import TableHandle
     from lance_spark.table.commit.options import CommitOptions
     from lance_spark.table.manifest.manifest import Manifest
 
@@ -85,7 +85,7 @@ def with_z_values(frame: DataFrame, keys: Sequence[str], num_rows: int) -> DataF
 
     if len(keys) > MAX_COLUMNS:
         raise InvalidInputError(
-            f"zOrderBy has {len(keys)} columns; it can have at most {MAX_COLUMNS}"
+            f"z_order_by has {len(keys)} columns; it can have at most {MAX_COLUMNS}"
         )
     columns = [
         functions.substring(key, 1, _PREFIX_LENGTH).alias(key)
@@ -114,7 +114,7 @@ def bounds_of(sample: pa.ChunkedArray, name: str) -> pa.Array:
         ordered = values.take(pc.array_sort_indices(values))
     except pa.ArrowNotImplementedError:
         raise InvalidInputError(
-            f"zOrderBy: column {name} cannot be sorted: values of type {sample.type} have no order"
+            f"z_order_by: column {name} cannot be sorted: its type {sample.type} has no order"
         ) from None
     count = min(_MAX_RANK, len(ordered))
     indexes = np.unique(np.linspace(0, len(ordered) - 1, count).astype(np.int64))
@@ -229,7 +229,7 @@ def sort_columns(keys: str | Column | Sequence[str | Column], parameter: str) ->
 
 
 def sort_rows(
-    handle: TableBase,
+    handle: TableHandle,
     job: Job,
     dataset: Dataset,
     columns: Sequence[Column],

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.table.base import TableBase
+    from lance_spark.spark.table.base import TableHandle
 
 UpdateMode = Literal["auto", "rows", "columns", "overlay"]
 #: Approximate number of rows of a new file.
@@ -93,7 +93,7 @@ class RewriteRows:
 
 
 def update(
-    handle: TableBase,
+    handle: TableHandle,
     job: Job,
     dataset: Dataset,
     condition: str | Column | None,
@@ -182,7 +182,7 @@ def assignments(
 
 
 def new_values(
-    handle: TableBase,
+    handle: TableHandle,
     dataset: Dataset,
     condition: str | Column | None,
     assigned: Mapping[str, str | Column],

@@ -23,7 +23,7 @@ from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.spark.job import Job
 from lance_spark.spark.quoting import quoted
 from lance_spark.spark.read.projection import find_exactly, finder
-from lance_spark.spark.table.base import ChangeResult, TableBase
+from lance_spark.spark.table.base import ChangeResult, TableHandle
 from lance_spark.spark.table.dataframes import cast_to
 from lance_spark.spark.table.merge.clauses import SOURCE, TARGET, Action, Clause, Rows
 from lance_spark.spark.table.merge.join import expressions_of
@@ -46,7 +46,7 @@ class MergeBuilder:
 
     Parameters
     ----------
-    handle : TableBase
+    handle : TableHandle
     source : DataFrame
     condition : str or Column
     options : CommitOptions
@@ -58,7 +58,7 @@ class MergeBuilder:
 
     def __init__(
         self,
-        handle: TableBase,
+        handle: TableHandle,
         source: DataFrame,
         condition: str | Column,
         options: CommitOptions,
@@ -252,7 +252,7 @@ class MergeBuilder:
             )
 
         selectors = expressions_of(self._condition, self._clauses)
-        return self._handle._change("merge", plan, self._options, selectors)
+        return self._handle.change("merge", plan, self._options, selectors)
 
     def _with(
         self,
@@ -276,11 +276,11 @@ class MergeBuilder:
         )
 
 
-def upsert(handle: TableBase, source: DataFrame, options: CommitOptions) -> ChangeResult:
+def upsert(handle: TableHandle, source: DataFrame, options: CommitOptions) -> ChangeResult:
     """Update and insert rows by the primary key; see `LanceTable.upsert`."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-    table = handle._writable("upsert")
+    table = handle.writable("upsert")
     key = primary_key(table.schema)
     if not key:
         raise InvalidInputError(
@@ -303,7 +303,7 @@ def upsert(handle: TableBase, source: DataFrame, options: CommitOptions) -> Chan
         comparisons.append(F.col(quoted(TARGET, name, *children)) == value)
     unchanged = [path[0].name for path in key if len(path) == 1]
     builder = MergeBuilder(
-        TableBase(handle.spark, handle.path, handle.options, TARGET),
+        TableHandle(handle.spark, handle.path, handle.options, TARGET),
         source.alias(SOURCE),
         reduce(and_, comparisons),
         options,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.table.base import TableBase
+    from lance_spark.spark.table.base import TableHandle
 
 ADDRESS, CLAUSE, VALUE = "__merge_address", "__merge_action", "__merge_value_{}"
 #: A copy of a column of the source, by its index, for a clause that writes all columns.
@@ -58,7 +58,7 @@ class Join:
         Condition that rows of the table meet if they match a row of the source; see `keys`.
     """
 
-    handle: TableBase
+    handle: TableHandle
     dataset: Dataset
     source: DataFrame
     condition: str | Column

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.table.base import TableBase
+    from lance_spark.spark.table.base import TableHandle
 
 _PARTITION_KEY = "__merge_place"
 #: Columns of a change feed, which conditions can name, but which are not written.
@@ -79,7 +79,7 @@ class MergeFrame:
 
 
 def merge_frame(
-    handle: TableBase,
+    handle: TableHandle,
     dataset: Dataset,
     source: DataFrame,
     condition: str | Column,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.table.base import TableBase
+    from lance_spark.spark.table.base import TableHandle
     from lance_spark.spark.table.merge.clauses import Clause
 
 #: Maximum number of columns in errors that identify a row.
@@ -205,7 +205,7 @@ class _RowMerger:
 
 
 def merge(
-    handle: TableBase,
+    handle: TableHandle,
     job: Job,
     dataset: Dataset,
     source: DataFrame,

@@ -90,7 +90,7 @@ def test_composite_keys_in_their_order(spark: Any, tmp_path: Path) -> None:
 def test_a_table_without_rows(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "t"
     builder = LanceTable.create(spark).location(str(path))
-    builder = builder.addColumn("id", "bigint", nullable=False, primaryKey=True)
+    builder = builder.addColumn("id", "bigint", nullable=False, primary_key=True)
     table = builder.addColumn("v", "string").execute()
     source = spark.createDataFrame([(1, "a"), (2, "b")], "id bigint, v string")
     assert table.upsert(source).num_inserted_rows == 2

@@ -119,7 +119,7 @@ public class LanceCatalog extends NamespaceCatalog
 
   /* since 4.3
   public Set tableStateOptionKeys() {
-    return NamedTable.STATE_OPTIONS;
+    return OptionNames.STATE;
   }
 
   public Table loadTable(

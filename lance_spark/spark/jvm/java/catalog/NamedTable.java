@@ -66,29 +66,6 @@ public class NamedTable
           "storage[.].*(credential|expires|key|pass|sas|secret|signature|token).*",
           Pattern.CASE_INSENSITIVE);
 
-  /** Options of a query that choose the version or the columns of a table, in lower case. */
-  static final Set STATE_OPTIONS =
-      new HashSet(
-          Arrays.asList(
-              new Object[] {
-                "version", "versionasof", "snapshot-id", "timestamp", "timestampasof", "asof", "branch", "tag", "columns", "blob_handling",
-                "full_text_query", "fulltextquery", "nearest",
-                "with_row_id", "with_row_address", "readchangefeed", "read_change_feed",
-                "endingversion", "ending_version", "endingtimestamp", "ending_timestamp"
-              }));
-
-  /** Options of a read that choose rows and columns of a version, not the version, in lower case. */
-  private static final Set VIEW_OPTIONS =
-      new HashSet(
-          Arrays.asList(
-              new Object[] {
-                "blob_handling", "columns", "filter", "filter_tree", "full_text_query",
-                "fulltextquery", "full_text_limit", "fast_search", "nearest", "nearest_shares",
-                "prefilter", "approximate_nearest", "timezone", "push_filters", "batch_size",
-                "target_rows_per_partition", "whole_fragments", "with_row_id", "with_row_address",
-                "use_scalar_index"
-              }));
-
   /** Spark does not load a table again before it runs a query, if it was loaded just before. */
   private static final long FRESH_NANOS = 10L * 1000 * 1000 * 1000;
 
@@ -298,7 +275,7 @@ public class NamedTable
     Object[] names = query.keySet().toArray();
     for (int i = 0; i < names.length; i++) {
       String name = (String) names[i];
-      if (STATE_OPTIONS.contains(name.toLowerCase(Locale.ROOT))
+      if (OptionNames.STATE.contains(name.toLowerCase(Locale.ROOT))
           && !query.get(name).equals(known.get(name))) {
         return true;
       }
@@ -438,7 +415,7 @@ public class NamedTable
     while (entries.hasNext()) {
       Map.Entry entry = (Map.Entry) entries.next();
       String option = (String) entry.getKey();
-      if (!VIEW_OPTIONS.contains(option.toLowerCase(Locale.ROOT))
+      if (!OptionNames.VIEW.contains(option.toLowerCase(Locale.ROOT))
           && !(isRenewed && CREDENTIAL.matcher(option).matches())) {
         others.put(option, entry.getValue());
       }

@@ -64,7 +64,7 @@ public class LanceProcedure implements UnboundProcedure {
     boolean hasJobs = Boolean.TRUE.equals(description.get("has_jobs"));
     Map reply =
         hasJobs
-            ? DrivingCall.result("call_procedure", arguments)
+            ? SessionCallback.result("call_procedure", arguments)
             : PythonCall.result("call_procedure", arguments);
     List table = (List) reply.get("table");
     if (table != null) {

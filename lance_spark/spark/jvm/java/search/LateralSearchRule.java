@@ -122,7 +122,7 @@ public class LateralSearchRule extends Rule {
     arguments.put("settings", RequestScanBuilder.nearestSettings());
     LogicalPlan queries = NearestJoinRule.renamed(left, vector);
     Dataset frame = Dataset$.MODULE$.ofRows(SparkSession.active(), queries);
-    Dataset found = (Dataset) DrivingCall.exchanged("join_nearest", arguments, frame);
+    Dataset found = (Dataset) SessionCallback.exchanged("join_nearest", arguments, frame);
     List names = (List) arguments.get("columns");
     return withColumns(left, search, found.queryExecution().analyzed(), names);
   }

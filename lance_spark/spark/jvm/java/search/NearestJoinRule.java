@@ -122,7 +122,7 @@ public class NearestJoinRule extends Rule {
     arguments.put("how", isInner ? "inner" : "left");
     arguments.put("settings", RequestScanBuilder.nearestSettings());
     Dataset queries = Dataset$.MODULE$.ofRows(SparkSession.active(), renamed(left, query));
-    Dataset joined = (Dataset) DrivingCall.exchanged("join_nearest", arguments, queries);
+    Dataset joined = (Dataset) SessionCallback.exchanged("join_nearest", arguments, queries);
     return withColumns(node, joined.queryExecution().analyzed(), left.output().size());
   }
 

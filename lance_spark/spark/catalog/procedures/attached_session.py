@@ -1,4 +1,4 @@
-"""The session of a statement, for functions that run Spark jobs (`DrivingCall.java`).
+"""The session of a statement, for functions that run Spark jobs (`SessionCallback.java`).
 
 The function runs in the Python process in which Spark plans data sources. It connects to the JVM as
 a pyspark application does, and has the session of the statement as a classic `SparkSession`. Spark
@@ -26,7 +26,7 @@ _SESSION = ("_instantiatedSession", "_activeSession")
 
 
 @contextmanager
-def driving_session(driver: Mapping[str, Any]) -> Iterator[Any]:
+def attached_session(driver: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the session of a statement.
 
     Parameters
@@ -103,10 +103,10 @@ def _entered(gateway: Any, token: str) -> Any:
 
 
 def _called(gateway: Any, method: str, *values: Any) -> Any:
-    """Call a static method of `DrivingCall`, whose parameters are objects."""
+    """Call a static method of `SessionCallback`, whose parameters are objects."""
     jvm = gateway.jvm
     forName = jvm.java.lang.Class.forName  # noqa: N806 - a Java method
-    owner = forName(f"{classes.PACKAGE}.DrivingCall", True, _loader(gateway))
+    owner = forName(f"{classes.PACKAGE}.SessionCallback", True, _loader(gateway))
     types = gateway.new_array(jvm.java.lang.Class, len(values))
     arguments = gateway.new_array(jvm.java.lang.Object, len(values))
     for number, value in enumerate(values):

@@ -18,7 +18,7 @@ import org.apache.spark.unsafe.Platform;
  * have the properties of the calling thread, such as the job group and tags, so that what cancels
  * the statement cancels them.
  */
-public final class DrivingCall implements Runnable {
+public final class SessionCallback implements Runnable {
   private static final String TAGS = "spark.job.tags";
   private static final Map RUNNING = new ConcurrentHashMap();
 
@@ -33,7 +33,7 @@ public final class DrivingCall implements Runnable {
   private volatile Map reply;
   private volatile Throwable failure;
 
-  private DrivingCall(SparkSession session, String function, Map arguments, Object argument) {
+  private SessionCallback(SparkSession session, String function, Map arguments, Object argument) {
     this.session = session;
     this.argument = argument;
     this.function = function;
@@ -48,7 +48,7 @@ public final class DrivingCall implements Runnable {
 
   /** Calls a function, and raises the error of its reply as an AnalysisException. */
   static Map result(String function, Map arguments) {
-    Map reply = new DrivingCall(SparkSession.active(), function, arguments, null).answer();
+    Map reply = new SessionCallback(SparkSession.active(), function, arguments, null).answer();
     if (reply.containsKey("error")) {
       Errors.raise((Map) reply.get("error"), null, null);
     }
@@ -61,7 +61,7 @@ public final class DrivingCall implements Runnable {
    * @throws IllegalArgumentException the function refuses
    */
   static Object exchanged(String function, Map arguments, Object argument) {
-    DrivingCall call = new DrivingCall(SparkSession.active(), function, arguments, argument);
+    SessionCallback call = new SessionCallback(SparkSession.active(), function, arguments, argument);
     Map reply = call.answer();
     if (reply.containsKey("error")) {
       throw new IllegalArgumentException((String) ((Map) reply.get("error")).get("message"));
@@ -106,8 +106,8 @@ public final class DrivingCall implements Runnable {
     }
   }
 
-  private static DrivingCall running(Object token) {
-    DrivingCall call = (DrivingCall) RUNNING.get(token);
+  private static SessionCallback running(Object token) {
+    SessionCallback call = (SessionCallback) RUNNING.get(token);
     if (call == null) {
       throw new IllegalStateException("the statement has ended");
     }
@@ -127,7 +127,7 @@ public final class DrivingCall implements Runnable {
 
   /** Prepares the thread of a Python function for the jobs of a call; returns the session. */
   public static Object enter(Object token) {
-    DrivingCall call = running(token);
+    SessionCallback call = running(token);
     SparkContext context = call.session.sparkContext();
     context.setLocalProperties((Properties) call.properties.clone());
     ((ThreadLocal) Versions.call(call.session, "managedJobTags")).set(call.tags);
