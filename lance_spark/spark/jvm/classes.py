@@ -119,6 +119,7 @@ import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -128,7 +129,7 @@ from lance_spark.spark.jvm import class_cache
 #: The sources that `Conditions` needs, which compile in a third of the time of all.
 _CONDITIONS = (
     *("CharComparisons.java", "Conditions.java", "Expressions.java", "Forms.java", "Log.java"),
-    "Replacing.java",
+    *("Replacing.java", "SparkField.java"),
 )
 
 #: The class Extension by the gateway of its JVM.
@@ -156,6 +157,8 @@ _INSTALLED_JAR = "lance-spark-classes.jar"
 _BLOCK = re.compile(r"/\* since (\d+\.\d+)\n(.*?)since \1 \*/", re.DOTALL)
 
 _FOLDER = Path(__file__).parent / "java"
+#: What is private in Spark: sources for all releases, and a folder for each release.
+_SHIMS = Path(__file__).parent / "shims"
 #: The earliest time that a zip file can hold: equal sources make equal jars.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -194,7 +197,9 @@ def class_jar(
 
 def sources_of(version: str, files: Collection[str] | None = None) -> dict[str, str]:
     """Return the texts of the sources for a version of Spark, by the names of their classes."""
-    paths = sorted(path for path in _FOLDER.rglob("*.java") if not files or path.name in files)
+    release = ".".join(version.split(".")[:2])
+    folders = (_FOLDER.rglob("*.java"), _SHIMS.glob("*.java"), _SHIMS.glob(f"{release}/*.java"))
+    paths = sorted(path for path in chain(*folders) if not files or path.name in files)
     replace = partial(_block, version)
     return {
         f"{PACKAGE.replace('.', '/')}/{path.name}": _BLOCK.sub(
