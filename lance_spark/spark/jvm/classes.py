@@ -120,6 +120,7 @@ import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -129,7 +130,7 @@ from lance_spark.spark.jvm import class_cache, option_names
 #: The sources that `Conditions` needs, which compile in a third of the time of all.
 _CONDITIONS = (
     *("CharComparisons.java", "Conditions.java", "Expressions.java", "Forms.java", "Log.java"),
-    "Replacing.java",
+    *("Replacing.java", "SparkField.java"),
 )
 
 #: The class Extension by the gateway of its JVM.
@@ -157,6 +158,8 @@ _INSTALLED_JAR = "lance-spark-classes.jar"
 _BLOCK = re.compile(r"/\* since (\d+\.\d+)\n(.*?)since \1 \*/", re.DOTALL)
 
 _FOLDER = Path(__file__).parent / "java"
+#: What is private in Spark: sources for all releases, and a folder for each release.
+_SHIMS = Path(__file__).parent / "shims"
 #: The earliest time that a zip file can hold: equal sources make equal jars.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -195,7 +198,9 @@ def class_jar(
 
 def sources_of(version: str, files: Collection[str] | None = None) -> dict[str, str]:
     """Return the texts of the sources for a version of Spark, by the names of their classes."""
-    paths = sorted(path for path in _FOLDER.rglob("*.java") if not files or path.name in files)
+    release = ".".join(version.split(".")[:2])
+    folders = (_FOLDER.rglob("*.java"), _SHIMS.glob("*.java"), _SHIMS.glob(f"{release}/*.java"))
+    paths = sorted(path for path in chain(*folders) if not files or path.name in files)
     replace = partial(_block, version)
     texts = {path.name: _BLOCK.sub(replace, path.read_text(encoding="utf-8")) for path in paths}
     if not files:

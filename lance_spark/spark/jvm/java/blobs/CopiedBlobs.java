@@ -31,7 +31,6 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import scala.Product;
 import scala.Tuple2;
 import scala.collection.Iterator;
 import scala.collection.Seq;
@@ -130,8 +129,8 @@ public final class CopiedBlobs {
 
     Object replaced(Object node) {
       boolean isWrite = node instanceof V2WriteCommand;
-      String field = isWrite ? "query" : "child";
-      LogicalPlan query = (LogicalPlan) Versions.field((Product) node, field);
+      SparkField field = isWrite ? SparkField.QUERY : SparkField.CHILD;
+      LogicalPlan query = (LogicalPlan) field.of(node);
       if (!readsBlobs(query)) {
         return node;
       }
@@ -141,7 +140,7 @@ public final class CopiedBlobs {
       try {
         return marked == query
             ? node
-            : Versions.copy((Product) node, new String[] {field}, new Object[] {marked});
+            : SparkShims.copy(node, new SparkField[] {field}, new Object[] {marked});
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }
@@ -173,7 +172,7 @@ public final class CopiedBlobs {
       CaseInsensitiveStringMap marked =
           ScanMarks.with(relation.options(), ScanMarks.LOCATORS, request);
       try {
-        return Versions.relationOver(relation, relation.table(), marked);
+        return SparkShims.relationOver(relation, relation.table(), marked);
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }
@@ -221,7 +220,7 @@ public final class CopiedBlobs {
       }
     }
     Object relation =
-        node instanceof V2WriteCommand ? Versions.field((Product) node, "table") : null;
+        node instanceof V2WriteCommand ? SparkField.TABLE.of(node) : null;
     if (!(relation instanceof DataSourceV2Relation)) {
       return null;
     }
@@ -275,7 +274,7 @@ public final class CopiedBlobs {
         handOn(((LogicalPlan) i.next()).output(), node.output());
       }
     } else if (node instanceof Expand) {
-      Iterator rows = ((Seq) Versions.field((Product) node, "projections")).iterator();
+      Iterator rows = ((Seq) SparkField.PROJECTIONS.of(node)).iterator();
       while (rows.hasNext()) {
         handOn((Seq) rows.next(), node.output());
       }
@@ -361,17 +360,17 @@ public final class CopiedBlobs {
         handOn((Expression) i.next(), column);
       }
     } else if (value instanceof If) {
-      lookAt((Expression) Versions.field((Product) value, "predicate"));
-      handOn((Expression) Versions.field((Product) value, "trueValue"), column);
-      handOn((Expression) Versions.field((Product) value, "falseValue"), column);
+      lookAt((Expression) SparkField.PREDICATE.of(value));
+      handOn((Expression) SparkField.TRUE_VALUE.of(value), column);
+      handOn((Expression) SparkField.FALSE_VALUE.of(value), column);
     } else if (value instanceof CaseWhen) {
-      Iterator branches = ((Seq) Versions.field((Product) value, "branches")).iterator();
+      Iterator branches = ((Seq) SparkField.BRANCHES.of(value)).iterator();
       while (branches.hasNext()) {
         Tuple2 branch = (Tuple2) branches.next();
         lookAt((Expression) branch._1());
         handOn((Expression) branch._2(), column);
       }
-      scala.Option other = (scala.Option) Versions.field((Product) value, "elseValue");
+      scala.Option other = (scala.Option) SparkField.ELSE_VALUE.of(value);
       if (other.isDefined()) {
         handOn((Expression) other.get(), column);
       }
@@ -400,7 +399,7 @@ public final class CopiedBlobs {
     if (expression instanceof PlanExpression) {
       lookInside((LogicalPlan) ((PlanExpression) expression).plan());
     } else if (expression.getClass().getSimpleName().equals("OuterReference")) {
-      lookAt((Expression) Versions.field((Product) expression, "e"));
+      lookAt((Expression) SparkField.E.of(expression));
     }
   }
 

@@ -17,7 +17,6 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
-import scala.Product;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -120,8 +119,8 @@ public class DefaultColumns extends Rule {
         return node;
       }
       try {
-        return Versions.copy(
-            (Product) node, new String[] {"inputQuery"}, new Object[] {complete});
+        return SparkShims.copy(
+            node, new SparkField[] {SparkField.INPUT_QUERY}, new Object[] {complete});
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }

@@ -195,7 +195,7 @@ public final class DescriptorCheck extends AbstractFunction1 {
     private String problemOfWrite(LogicalPlan write) {
       Product product = (Product) write;
       boolean isStream = write instanceof WriteToStream;
-      Object query = Versions.field(product, isStream ? "inputQuery" : "query");
+      Object query = (isStream ? SparkField.INPUT_QUERY : SparkField.QUERY).of(product);
       Table table = table(write);
       for (Iterator i = ((LogicalPlan) query).output().iterator(); i.hasNext(); ) {
         Attribute column = (Attribute) i.next();
@@ -240,7 +240,7 @@ public final class DescriptorCheck extends AbstractFunction1 {
           addByPosition(node.output(), definition.output());
         }
       } else if (node instanceof Expand) {
-        addAllByPosition(node.output(), (Seq) Versions.field((Product) node, "projections"));
+        addAllByPosition(node.output(), (Seq) SparkField.PROJECTIONS.of(node));
       } else if (node instanceof MergeRows) {
         for (Iterator i = node.expressions().iterator(); i.hasNext(); ) {
           Object expression = i.next();
@@ -320,7 +320,7 @@ public final class DescriptorCheck extends AbstractFunction1 {
         return true;
       }
       if (value instanceof OuterReference) {
-        return isDescriptor((Expression) Versions.field((Product) value, "e"));
+        return isDescriptor((Expression) SparkField.E.of(value));
       }
       if (value instanceof Attribute) {
         return ids.contains(((Attribute) value).exprId());
@@ -383,9 +383,9 @@ public final class DescriptorCheck extends AbstractFunction1 {
 
   private static Table table(Object write) {
     if (write instanceof WriteToStream) {
-      return (Table) Versions.field((Product) write, "sink");
+      return (Table) SparkField.SINK.of(write);
     }
-    Object relation = Versions.field((Product) write, "table");
+    Object relation = SparkField.TABLE.of(write);
     Object table =
         relation instanceof DataSourceV2Relation ? ((DataSourceV2Relation) relation).table() : null;
     if (table instanceof RowLevelOperationTable) {

@@ -101,7 +101,7 @@ public class LanceCatalog extends NamespaceCatalog
     if (identifier instanceof TableName) {
       ((TableName) identifier).describe((Map) reply.get("properties"));
     }
-    return Versions.namedTable(this, identifier, reply);
+    return SparkRelease.namedTable(this, identifier, reply);
   }
 
   /* since 4.2

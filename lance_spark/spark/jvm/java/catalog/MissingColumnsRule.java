@@ -10,7 +10,6 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.catalyst.util.ResolveDefaultColumns$;
-import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SQLConf;
 import scala.Option;
@@ -28,23 +27,15 @@ public class MissingColumnsRule extends Rule {
     return (TreeNode) ((LogicalPlan) plan).resolveOperators(new Replacement());
   }
 
-  /**
-   * Adds the rule to a session that runs already, whose analyzer does not ask for new rules. If it
-   * cannot be added, Spark refuses such statements.
-   */
-  static void addTo(SparkSession session) {
-    Extension.addRule(session, "extendedResolutionRules", new MissingColumnsRule());
-  }
-
   /** Returns the statement with all columns, or the same statement if that is not possible. */
   static InsertIntoStatement complete(InsertIntoStatement insert)
       throws ReflectiveOperationException {
-    Object table = insert.productElement(0);
-    LogicalPlan query = (LogicalPlan) insert.productElement(3);
+    Object table = SparkField.TABLE.of(insert);
+    LogicalPlan query = (LogicalPlan) SparkField.QUERY.of(insert);
     if (!(table instanceof DataSourceV2Relation)
         || !(((DataSourceV2Relation) table).table() instanceof NamedTable)
         || !query.resolved()
-        || !((Map) insert.productElement(1)).isEmpty()) {
+        || !((Map) SparkField.PARTITION_SPEC.of(insert)).isEmpty()) {
       return insert;
     }
     List outputs = new ArrayList(CollectionConverters.asJava(query.output()));
@@ -82,9 +73,9 @@ public class MissingColumnsRule extends Rule {
     Object specified =
         isNamed ? (Object) CollectionConverters.asScala(names).toSeq() : insert.userSpecifiedCols();
     return (InsertIntoStatement)
-        Versions.copy(
+        SparkShims.copy(
             insert,
-            new String[] {"query", "userSpecifiedCols"},
+            new SparkField[] {SparkField.QUERY, SparkField.USER_SPECIFIED_COLS},
             new Object[] {new Project(projected, query), specified});
   }
 

@@ -195,7 +195,7 @@ public class NamedTable
                   TableCapability.MICRO_BATCH_READ,
                   TableCapability.STREAMING_WRITE
                 }));
-    Versions.addSchemaEvolution(capabilities);
+    SparkRelease.addSchemaEvolution(capabilities);
     return capabilities;
   }
 

@@ -85,7 +85,7 @@ public class NewTable implements StagedTable, SupportsWrite, BlobLocators.Target
     QueryExecution execution = RowChangeRule.running();
     LogicalPlan plan = execution == null ? null : execution.analyzed();
     return plan instanceof CreateTableAsSelect
-        && Boolean.TRUE.equals(Versions.field((CreateTableAsSelect) plan, "ignoreIfExists"));
+        && Boolean.TRUE.equals(SparkField.IGNORE_IF_EXISTS.of(plan));
   }
 
   /** Raises the error of a write, unless another client was faster and that is to be ignored. */

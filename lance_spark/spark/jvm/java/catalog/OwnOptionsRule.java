@@ -1,6 +1,5 @@
 package org.lancespark;
 
-import java.lang.reflect.InvocationTargetException;
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.analysis.AnalysisContext$;
@@ -25,25 +24,13 @@ public class OwnOptionsRule extends Rule {
   /** Set while the rule loads a table, for which Spark calls the rule again. */
   private static final ThreadLocal LOADS = new ThreadLocal();
 
-  private final SparkSession session;
-
-  OwnOptionsRule(SparkSession session) {
-    this.session = session;
-  }
-
   public TreeNode apply(TreeNode plan) {
     return LOADS.get() == null
-        ? (TreeNode) ((LogicalPlan) plan).resolveOperators(new Replacement(session))
+        ? (TreeNode) ((LogicalPlan) plan).resolveOperators(new Replacement())
         : plan;
   }
 
   static class Replacement extends Replacing {
-    private final SparkSession session;
-
-    Replacement(SparkSession session) {
-      this.session = session;
-    }
-
     public boolean isDefinedAt(Object node) {
       if (!(node instanceof UnresolvedRelation) || ((UnresolvedRelation) node).isStreaming()) {
         return false;
@@ -60,10 +47,8 @@ public class OwnOptionsRule extends Rule {
       loaded.clear();
       LOADS.set(Boolean.TRUE);
       try {
-        LogicalPlan table = Versions.analyzed(session, (LogicalPlan) node);
+        LogicalPlan table = SparkShims.analyzed(SparkSession.active(), (LogicalPlan) node);
         return isOurs(table) ? table : node;
-      } catch (InvocationTargetException e) {
-        throw Errors.rethrow(e.getCause());
       } finally {
         LOADS.remove();
         loaded.clear();

@@ -16,7 +16,7 @@ import scala.Product;
  * it.
  */
 final class ReplacedCondition {
-  private static final String CONDITION = "deleteExpr";
+  private static final SparkField CONDITION = SparkField.DELETE_EXPR;
 
   private ReplacedCondition() {}
 
@@ -41,15 +41,15 @@ final class ReplacedCondition {
               + condition.dataType().simpleString());
     }
     try {
-      return Versions.copy(
-          (Product) node, new String[] {CONDITION}, new Object[] {met(condition)});
+      return SparkShims.copy(
+          node, new SparkField[] {CONDITION}, new Object[] {met(condition)});
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
     }
   }
 
   private static String name(Object node) {
-    Object relation = ((Product) node).productElement(0);
+    Object relation = SparkField.TABLE.of(node);
     return relation instanceof DataSourceV2Relation
             && ((DataSourceV2Relation) relation).table() instanceof NamedTable
         ? ((DataSourceV2Relation) relation).table().name()
@@ -57,7 +57,7 @@ final class ReplacedCondition {
   }
 
   private static Expression condition(Object node) {
-    return (Expression) Versions.field((Product) node, CONDITION);
+    return (Expression) CONDITION.of(node);
   }
 
   /** Returns a condition that the same rows meet, without nulls that are not below a function. */

@@ -20,7 +20,6 @@ import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
-import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataTypes;
@@ -49,10 +48,6 @@ public class ReplacedRowsRule extends Rule {
     return (TreeNode) ((LogicalPlan) plan).resolveOperators(new Replacement());
   }
 
-  static void addTo(SparkSession session) {
-    Extension.addRule(session, "extendedResolutionRules", new ReplacedRowsRule());
-  }
-
   static class Replacement extends Replacing {
     public boolean isDefinedAt(Object node) {
       if (!(node instanceof InsertIntoStatement)) {
@@ -77,15 +72,15 @@ public class ReplacedRowsRule extends Rule {
       try {
         if (criteria == null) {
           Object relation = withOption(target(insert), STATIC, conditions(insert));
-          return Versions.copy(insert, new String[] {"table"}, new Object[] {relation});
+          return SparkShims.copy(insert, new SparkField[] {SparkField.TABLE}, new Object[] {relation});
         }
         List pairs =
             isUsing(criteria)
-                ? ofNames((Seq) Versions.field(criteria, "cols"))
+                ? ofNames((Seq) SparkField.COLS.of(criteria))
                 : ofCondition(insert, criteria);
-        return Versions.copy(
+        return SparkShims.copy(
             insert,
-            new String[] {"table", "overwrite", "replaceCriteriaOpt"},
+            new SparkField[] {SparkField.TABLE, SparkField.OVERWRITE, SparkField.REPLACE_CRITERIA_OPT},
             new Object[] {
               withOption(target(insert), REPLACE_BY, pairs), Boolean.TRUE, Option.empty()
             });
@@ -96,7 +91,7 @@ public class ReplacedRowsRule extends Rule {
   }
 
   private static DataSourceV2Relation target(InsertIntoStatement insert) {
-    Object table = insert.productElement(0);
+    Object table = SparkField.TABLE.of(insert);
     return table instanceof DataSourceV2Relation
             && ((DataSourceV2Relation) table).table() instanceof NamedTable
         ? (DataSourceV2Relation) table
@@ -104,21 +99,21 @@ public class ReplacedRowsRule extends Rule {
   }
 
   private static LogicalPlan query(InsertIntoStatement insert) {
-    return (LogicalPlan) Versions.field(insert, "query");
+    return (LogicalPlan) SparkField.QUERY.of(insert);
   }
 
   private static Object withOption(DataSourceV2Relation relation, String name, Object value)
       throws ReflectiveOperationException {
     java.util.Map options = new HashMap(relation.options().asCaseSensitiveMap());
     options.put(name, Forms.json(value));
-    return Versions.relationOver(
+    return SparkShims.relationOver(
         relation, relation.table(), new CaseInsensitiveStringMap(options));
   }
 
   /** Returns the columns that PARTITION gives values. */
   private static List given(InsertIntoStatement insert) {
     List names = new ArrayList();
-    for (Iterator i = ((Map) insert.productElement(1)).iterator(); i.hasNext(); ) {
+    for (Iterator i = ((Map) SparkField.PARTITION_SPEC.of(insert)).iterator(); i.hasNext(); ) {
       Tuple2 entry = (Tuple2) i.next();
       if (((Option) entry._2()).isDefined()) {
         names.add(entry._1());
@@ -130,7 +125,7 @@ public class ReplacedRowsRule extends Rule {
   /** Returns the condition of each of these columns, by name; null in place of one without form. */
   private static java.util.Map conditions(InsertIntoStatement insert) {
     java.util.Map conditions = new LinkedHashMap();
-    for (Iterator i = ((Map) insert.productElement(1)).iterator(); i.hasNext(); ) {
+    for (Iterator i = ((Map) SparkField.PARTITION_SPEC.of(insert)).iterator(); i.hasNext(); ) {
       Tuple2 entry = (Tuple2) i.next();
       if (((Option) entry._2()).isDefined()) {
         String name = (String) entry._1();
@@ -157,17 +152,17 @@ public class ReplacedRowsRule extends Rule {
 
   /** Returns REPLACE USING or REPLACE ON, or null. */
   private static Product criteria(InsertIntoStatement insert) {
-    if (!Versions.hasField(insert, "replaceCriteriaOpt")) {
+    if (!SparkField.REPLACE_CRITERIA_OPT.isOf(insert)) {
       return null;
     }
-    Option criteria = (Option) Versions.field(insert, "replaceCriteriaOpt");
+    Option criteria = (Option) SparkField.REPLACE_CRITERIA_OPT.of(insert);
     boolean compares =
         criteria.isDefined() && !criteria.get().getClass().getSimpleName().endsWith("Where");
     return compares ? (Product) criteria.get() : null;
   }
 
   private static boolean isUsing(Product criteria) {
-    return Versions.hasField(criteria, "cols");
+    return SparkField.COLS.isOf(criteria);
   }
 
   /** Returns the columns of REPLACE USING, which compares by "=". */
@@ -182,7 +177,7 @@ public class ReplacedRowsRule extends Rule {
   /** Returns the columns of REPLACE ON, which must equal the values that are inserted into them. */
   private static List ofCondition(InsertIntoStatement insert, Product criteria) {
     List parts = new ArrayList();
-    split((Expression) Versions.field(criteria, "cond"), parts);
+    split((Expression) SparkField.COND.of(criteria), parts);
     List pairs = new ArrayList();
     for (int i = 0; i < parts.size(); i++) {
       Expression part = (Expression) parts.get(i);
@@ -245,7 +240,7 @@ public class ReplacedRowsRule extends Rule {
 
   /** Returns whether a name begins with the alias of the table, or with its name. */
   private static boolean isOfTable(InsertIntoStatement insert, Product criteria, String[] parts) {
-    Option alias = (Option) Versions.field(criteria, "tableAliasOpt");
+    Option alias = (Option) SparkField.TABLE_ALIAS_OPT.of(criteria);
     String text = target(insert).table().name();
     String name = alias.isDefined() ? (String) alias.get() : text.substring(text.lastIndexOf('.') + 1);
     return parts.length == 2 && same(parts[0], name);

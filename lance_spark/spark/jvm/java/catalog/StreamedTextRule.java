@@ -12,7 +12,6 @@ import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.catalyst.util.CharVarcharUtils;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
-import scala.Product;
 import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -41,11 +40,11 @@ public class StreamedTextRule extends Rule {
 
   private static boolean isOurs(Object node) {
     return node instanceof StreamingRelationV2
-        && Versions.field((Product) node, "table") instanceof NamedTable;
+        && SparkField.TABLE.of(node) instanceof NamedTable;
   }
 
   private static Seq output(Object relation) {
-    return (Seq) Versions.field((Product) relation, "output");
+    return (Seq) SparkField.OUTPUT.of(relation);
   }
 
   /** Adds the columns of a relation that become strings, by their ids. */
@@ -90,7 +89,7 @@ public class StreamedTextRule extends Rule {
       }
       Object output = CollectionConverters.asScala(columns).toList();
       try {
-        return Versions.copy((Product) node, new String[] {"output"}, new Object[] {output});
+        return SparkShims.copy(node, new SparkField[] {SparkField.OUTPUT}, new Object[] {output});
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }

@@ -48,7 +48,7 @@ final class TableChanges {
       result.put("comment", add.comment());
       result.put("position", position(add.position()));
       if (add.defaultValue() != null) {
-        result.put("default", Versions.call(add.defaultValue(), "getSql"));
+        result.put("default", SparkShims.sqlOf(add.defaultValue()));
         result.put("value", value(add.defaultValue().getValue()));
       }
     } else if (change instanceof TableChange.RenameColumn) {

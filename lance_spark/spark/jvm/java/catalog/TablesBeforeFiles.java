@@ -11,7 +11,6 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.execution.datasources.ResolveSQLOnFile;
-import scala.Product;
 import scala.collection.Seq;
 
 /**
@@ -24,32 +23,24 @@ import scala.collection.Seq;
  * not see such names if they can be names of tables. The next pass finds the tables.
  */
 public class TablesBeforeFiles extends Rule {
-  private final SparkSession session;
   private final Rule files;
 
-  TablesBeforeFiles(SparkSession session, Rule files) {
-    this.session = session;
+  private TablesBeforeFiles(Rule files) {
     this.files = files;
   }
 
   /** Puts the rule in the place of Spark's. */
   static void addTo(SparkSession session) {
-    Extension.replaceRule(session, "extendedResolutionRules", new Replacement(session));
+    SessionRule.replaceIn(session, new Replacement());
   }
 
   static class Replacement extends Replacing {
-    private final SparkSession session;
-
-    Replacement(SparkSession session) {
-      this.session = session;
-    }
-
     public boolean isDefinedAt(Object rule) {
       return rule instanceof ResolveSQLOnFile;
     }
 
     Object replaced(Object rule) {
-      return new TablesBeforeFiles(session, (Rule) rule);
+      return new TablesBeforeFiles((Rule) rule);
     }
   }
 
@@ -81,10 +72,10 @@ public class TablesBeforeFiles extends Rule {
       Object parts = relation.multipartIdentifier().appended("");
       try {
         Object hidden =
-            Versions.copy(relation, new String[] {"multipartIdentifier"}, new Object[] {parts});
+            SparkShims.copy(relation, new SparkField[] {SparkField.MULTIPART_IDENTIFIER}, new Object[] {parts});
         if (node != relation) {
           hidden =
-              Versions.copy((Product) node, new String[] {"relation"}, new Object[] {hidden});
+              SparkShims.copy(node, new SparkField[] {SparkField.RELATION}, new Object[] {hidden});
         }
         originals.put(hidden, node);
         return hidden;
@@ -122,7 +113,7 @@ public class TablesBeforeFiles extends Rule {
       return false;
     }
     String first = (String) parts.head();
-    CatalogManager manager = session.sessionState().catalogManager();
+    CatalogManager manager = SparkSession.active().sessionState().catalogManager();
     return manager.isCatalogRegistered(first)
         || (manager.currentCatalog() instanceof SupportsNamespaces
             && ((SupportsNamespaces) manager.currentCatalog())

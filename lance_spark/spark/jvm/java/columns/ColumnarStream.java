@@ -91,7 +91,7 @@ public class ColumnarStream implements MicroBatchStream, AcceptsLatestSeenOffset
       return rows;
     }
     return new ColumnarFactory(
-        Versions.streamFactory(rows, info.func(), ColumnarReader.SENT), schema);
+        SparkRelease.streamFactory(rows, info.func(), ColumnarReader.SENT), schema);
   }
 
   public Offset initialOffset() {

@@ -12,7 +12,6 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
-import scala.Product;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction0;
 import scala.runtime.BoxedUnit;
@@ -35,11 +34,11 @@ public class ColumnarWriterFactory implements DataWriterFactory, StreamingDataWr
   /** Returns a factory whose writers send batches, or the same factory if they cannot. */
   static DataWriterFactory of(DataWriterFactory python) {
     try {
-      StructType schema = (StructType) Versions.field((Product) python, "inputSchema");
+      StructType schema = (StructType) SparkField.INPUT_SCHEMA.of(python);
       if (ColumnarFactory.isWanted() && BatchBuilder.builders(schema) != null) {
         StructType sent = new StructType().add(BATCH, DataTypes.BinaryType, false);
         Object factory =
-            Versions.copy((Product) python, new String[] {"inputSchema"}, new Object[] {sent});
+            SparkShims.copy(python, new SparkField[] {SparkField.INPUT_SCHEMA}, new Object[] {sent});
         return new ColumnarWriterFactory((DataWriterFactory) factory, schema);
       }
     } catch (Exception e) {

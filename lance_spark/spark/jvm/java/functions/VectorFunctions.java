@@ -172,7 +172,7 @@ public class VectorFunctions extends AbstractFunction1 {
   private String shown(List arguments) {
     StringBuilder text = new StringBuilder(name).append("(");
     for (int i = 0; i < arguments.size(); i++) {
-      text.append(i == 0 ? "" : ", ").append(Versions.pretty((Expression) arguments.get(i)));
+      text.append(i == 0 ? "" : ", ").append(SparkRelease.pretty((Expression) arguments.get(i)));
     }
     return text.append(")").toString();
   }
@@ -190,7 +190,7 @@ public class VectorFunctions extends AbstractFunction1 {
     parameters.put("sqlExpr", "\"" + call + "\"");
     parameters.put("paramIndex", position == 0 ? "first" : "second");
     parameters.put("requiredType", "\"ARRAY\" of numbers");
-    parameters.put("inputSql", "\"" + Versions.pretty(argument) + "\"");
+    parameters.put("inputSql", "\"" + SparkRelease.pretty(argument) + "\"");
     parameters.put("inputType", "\"" + argument.dataType().sql() + "\"");
     Platform.throwException(
         new AnalysisException(

@@ -9,7 +9,6 @@ import org.apache.spark.sql.catalyst.plans.logical.ReplaceTableAsSelect;
 import org.apache.spark.sql.catalyst.plans.logical.TableSpec;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
-import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.internal.SQLConf;
@@ -22,11 +21,6 @@ import org.apache.spark.sql.internal.SQLConf;
 public class NewTableRule extends Rule {
   private static final String SESSION_CATALOG = "spark_catalog";
   private static final String SETTING = "spark.sql.catalog.spark_catalog";
-
-  /** Adds the rule to a session that runs already, whose analyzer does not ask for new rules. */
-  static void addTo(SparkSession session) {
-    Extension.addRule(session, "postHocResolutionRules", new NewTableRule());
-  }
 
   public TreeNode apply(TreeNode plan) {
     if (plan instanceof CreateTable) {

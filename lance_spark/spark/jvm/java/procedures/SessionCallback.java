@@ -43,7 +43,7 @@ public final class SessionCallback implements Runnable {
     properties.remove("spark.sql.execution.id");
     String before = properties.getProperty(TAGS);
     properties.setProperty(TAGS, before == null || before.isEmpty() ? token : before + "," + token);
-    tags = ((ThreadLocal) Versions.call(session, "managedJobTags")).get();
+    tags = SparkShims.jobTags(session).get();
   }
 
   /** Calls a function, and raises the error of its reply as an AnalysisException. */
@@ -130,7 +130,7 @@ public final class SessionCallback implements Runnable {
     SessionCallback call = running(token);
     SparkContext context = call.session.sparkContext();
     context.setLocalProperties((Properties) call.properties.clone());
-    ((ThreadLocal) Versions.call(call.session, "managedJobTags")).set(call.tags);
+    SparkShims.jobTags(call.session).set(call.tags);
     SparkSession.setActiveSession(call.session);
     return call.session;
   }

@@ -102,7 +102,7 @@ final class AssignedColumns {
       Expression expression = (Expression) i.next();
       boolean merges = plan instanceof MergeRows;
       // A projection or an instruction of a merge passes the address of the row on.
-      if (merges && Versions.hasField((Product) expression, "output")) {
+      if (merges && SparkField.OUTPUT.isOf(expression)) {
         for (Iterator c = expression.children().iterator(); c.hasNext(); ) {
           addRowColumns((Expression) c.next(), names);
         }
@@ -137,22 +137,24 @@ final class AssignedColumns {
     List changed = assigned(values, null);
     return changed == null
         ? project
-        : (LogicalPlan) Versions.copy(project, new String[] {"projectList"}, new Object[] {seq(changed)});
+        : (LogicalPlan) SparkShims.copy(project, new SparkField[] {SparkField.PROJECT_LIST}, new Object[] {seq(changed)});
   }
 
   private LogicalPlan ofMerge(MergeRows merge) throws ReflectiveOperationException {
     List output = CollectionConverters.asJava(merge.output());
-    String[] names = {
-      "matchedInstructions", "notMatchedInstructions", "notMatchedBySourceInstructions"
+    SparkField[] names = {
+      SparkField.MATCHED_INSTRUCTIONS,
+      SparkField.NOT_MATCHED_INSTRUCTIONS,
+      SparkField.NOT_MATCHED_BY_SOURCE_INSTRUCTIONS
     };
     Object[] replaced = new Object[names.length];
     for (int n = 0; n < names.length; n++) {
       List instructions = new ArrayList();
-      for (Iterator i = ((Seq) Versions.field(merge, names[n])).iterator(); i.hasNext(); ) {
+      for (Iterator i = ((Seq) names[n].of(merge)).iterator(); i.hasNext(); ) {
         Product instruction = (Product) i.next();
         List changed = null;
-        if (Versions.hasField(instruction, "output")) {
-          List values = CollectionConverters.asJava((Seq) Versions.field(instruction, "output"));
+        if (SparkField.OUTPUT.isOf(instruction)) {
+          List values = CollectionConverters.asJava((Seq) SparkField.OUTPUT.of(instruction));
           if (values.size() > output.size()) {
             // If the statement names a row column, Spark gives all row columns once more, and
             // fails on that.
@@ -165,11 +167,11 @@ final class AssignedColumns {
         instructions.add(
             changed == null
                 ? instruction
-                : Versions.copy(instruction, new String[] {"output"}, new Object[] {seq(changed)}));
+                : SparkShims.copy(instruction, new SparkField[] {SparkField.OUTPUT}, new Object[] {seq(changed)}));
       }
       replaced[n] = seq(instructions);
     }
-    return (LogicalPlan) Versions.copy(merge, names, replaced);
+    return (LogicalPlan) SparkShims.copy(merge, names, replaced);
   }
 
   /**
@@ -194,7 +196,7 @@ final class AssignedColumns {
       }
       boolean nullable = output == null || ((Attribute) output.get(ordinal)).nullable();
       Expression constant =
-          nullable ? new Literal(null, value.dataType()) : Versions.defaultOf(value.dataType());
+          nullable ? new Literal(null, value.dataType()) : SparkShims.defaultOf(value.dataType());
       changed.set(ordinal, named(value, constant));
     }
     int index = given.indexOf(names);

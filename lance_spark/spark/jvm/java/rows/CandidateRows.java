@@ -89,9 +89,9 @@ final class CandidateRows extends Replacing {
     }
     HintInfo broadcast = new HintInfo(Option.apply(BROADCAST$.MODULE$));
     try {
-      return Versions.copy(
+      return SparkShims.copy(
           join,
-          new String[] {"left", "right", "hint"},
+          new SparkField[] {SparkField.LEFT, SparkField.RIGHT, SparkField.HINT},
           new Object[] {
             new LocalRelation(
                 join.left().output(),
@@ -196,7 +196,7 @@ final class CandidateRows extends Replacing {
       CaseInsensitiveStringMap options =
           ScanMarks.with(relation.options(), ScanMarks.KEYS, Forms.json(forms));
       try {
-        return Versions.copy(relation, new String[] {"options"}, new Object[] {options});
+        return SparkShims.copy(relation, new SparkField[] {SparkField.OPTIONS}, new Object[] {options});
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }

@@ -82,8 +82,8 @@ public class CharComparisons extends Replacing {
     Join join = (Join) node;
     Expression condition = (Expression) join.condition().get();
     return new Join(
-        (LogicalPlan) join.productElement(0),
-        (LogicalPlan) join.productElement(1),
+        (LogicalPlan) SparkField.LEFT.of(join),
+        (LogicalPlan) SparkField.RIGHT.of(join),
         join.joinType(),
         Option.apply(condition.transform(new Trimming(ids))),
         join.hint());

@@ -12,7 +12,6 @@ import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
-import scala.Product;
 import scala.collection.Iterator;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
@@ -28,16 +27,16 @@ public final class CharKeys extends Rule {
   static class Merges extends Replacing {
     public boolean isDefinedAt(Object node) {
       return node instanceof MergeIntoTable
-          && ((LogicalPlan) Versions.field((Product) node, "targetTable")).resolved()
+          && ((LogicalPlan) SparkField.TARGET_TABLE.of(node)).resolved()
           && !condition(node).fastEquals(condition(node).transform(trimming(node)));
     }
 
     private static Expression condition(Object node) {
-      return (Expression) Versions.field((Product) node, "mergeCondition");
+      return (Expression) SparkField.MERGE_CONDITION.of(node);
     }
 
     private static CharComparisons.Trimming trimming(Object node) {
-      LogicalPlan target = (LogicalPlan) Versions.field((Product) node, "targetTable");
+      LogicalPlan target = (LogicalPlan) SparkField.TARGET_TABLE.of(node);
       Set ids = new HashSet();
       for (Iterator i = target.collectLeaves().iterator(); i.hasNext(); ) {
         Object leaf = i.next();
@@ -52,9 +51,9 @@ public final class CharKeys extends Rule {
 
     Object replaced(Object node) {
       try {
-        return Versions.copy(
-            (Product) node,
-            new String[] {"mergeCondition"},
+        return SparkShims.copy(
+            node,
+            new SparkField[] {SparkField.MERGE_CONDITION},
             new Object[] {condition(node).transform(trimming(node))});
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
@@ -70,20 +69,20 @@ public final class CharKeys extends Rule {
 
     private static boolean isMerge(Object node) {
       if (node instanceof WriteDelta) {
-        RowChange change = RowChangeRule.changeOf(Versions.field((WriteDelta) node, "table"));
+        RowChange change = RowChangeRule.changeOf(SparkField.TABLE.of(node));
         return change != null && change.command() == RowLevelOperation.Command.MERGE;
       }
       return SourceKeys.isInsertOnly(node);
     }
 
     private static LogicalPlan query(Object node) {
-      return (LogicalPlan) Versions.field((Product) node, "query");
+      return (LogicalPlan) SparkField.QUERY.of(node);
     }
 
     private static LogicalPlan compared(Object node) {
       Table table =
           node instanceof WriteDelta
-              ? RowChangeRule.changeOf(Versions.field((WriteDelta) node, "table")).table
+              ? RowChangeRule.changeOf(SparkField.TABLE.of(node)).table
               : SourceKeys.written(node);
       Set names = ((NamedTable) table).paddedColumns();
       if (names.isEmpty()) {
@@ -96,8 +95,8 @@ public final class CharKeys extends Rule {
 
     Object replaced(Object node) {
       try {
-        return Versions.copy(
-            (Product) node, new String[] {"query"}, new Object[] {compared(node)});
+        return SparkShims.copy(
+            node, new SparkField[] {SparkField.QUERY}, new Object[] {compared(node)});
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }

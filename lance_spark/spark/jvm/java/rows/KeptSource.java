@@ -143,7 +143,7 @@ final class KeptSource {
       if (!readsFew && firstRows(session, source, columns, maxRows + 1).length > maxRows) {
         return null;
       }
-      LogicalPlan kept = Versions.checkpointed(rowsOf(session, source), level()).logicalPlan();
+      LogicalPlan kept = SparkShims.checkpointed(rowsOf(session, source), level()).logicalPlan();
       boolean isSmall = keptBytes(((LogicalRDD) kept).rdd()) <= MAX_TASK_BYTES;
       int maxKeys = isSmall ? MAX_KEYS : maxRows;
       InternalRow[] rows =

@@ -17,7 +17,6 @@ import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.DataTypes;
 import scala.Option;
-import scala.Product;
 import scala.collection.Iterator;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
@@ -45,12 +44,11 @@ final class KeyedInserts {
     boolean isAppend =
         plan instanceof AppendData
             // Spark 4.3 has a class for such statements.
-            || plan instanceof V2WriteCommand
-                && plan.getClass().getSimpleName().equals("InsertOnlyMerge");
+            || SparkRelease.isInsertOnlyMerge(plan);
     if (!isAppend) {
       return null;
     }
-    Object relation = Versions.field((Product) plan, "table");
+    Object relation = SparkField.TABLE.of(plan);
     boolean isNamed =
         relation instanceof DataSourceV2Relation
             && ((DataSourceV2Relation) relation).table() instanceof NamedTable
@@ -63,7 +61,7 @@ final class KeyedInserts {
    * does. An INSERT from the same table reads another relation, whose columns have other ids.
    */
   private static boolean isRead(Object plan, DataSourceV2Relation target) {
-    LogicalPlan query = (LogicalPlan) Versions.field((Product) plan, "query");
+    LogicalPlan query = (LogicalPlan) SparkField.QUERY.of(plan);
     for (Iterator i = query.collectLeaves().iterator(); i.hasNext(); ) {
       if (isSame(i.next(), target)) {
         return true;
@@ -100,7 +98,7 @@ final class KeyedInserts {
             RowLevelOperation.Command.MERGE,
             before == null ? 0 : before.attempt + 1,
             before == null ? new WriteCounts() : before.counts);
-    LogicalPlan query = (LogicalPlan) Versions.field((Product) plan, "query");
+    LogicalPlan query = (LogicalPlan) SparkField.QUERY.of(plan);
     List output = new ArrayList();
     output.add(named(new Literal(Integer.valueOf(INSERT), DataTypes.IntegerType), OPERATION));
     List columns = new ArrayList();
@@ -117,8 +115,8 @@ final class KeyedInserts {
     write.put("given", Collections.EMPTY_LIST);
     write.put("row_columns", Collections.EMPTY_LIST);
     write.put("all_rows", Boolean.FALSE);
-    return Versions.append(
-        Versions.relationOver(target, new RowChangeSink(change, write)),
+    return SparkRelease.append(
+        SparkShims.relationOver(target, new RowChangeSink(change, write)),
         Clustering.of(new Project(AssignedColumns.seq(output), query), address, ordinals));
   }
 
@@ -149,13 +147,13 @@ final class KeyedInserts {
 
     Object replaced(Object node) {
       DataSourceV2Relation target = target(node);
-      LogicalPlan query = (LogicalPlan) Versions.field((Product) node, "query");
+      LogicalPlan query = (LogicalPlan) SparkField.QUERY.of(node);
       try {
-        return Versions.copy(
-            (Product) node,
-            new String[] {"table", "query"},
+        return SparkShims.copy(
+            node,
+            new SparkField[] {SparkField.TABLE, SparkField.QUERY},
             new Object[] {
-              Versions.relationOver(target, next), query.transform(new Relations(target, next))
+              SparkShims.relationOver(target, next), query.transform(new Relations(target, next))
             });
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
@@ -178,7 +176,7 @@ final class KeyedInserts {
 
     Object replaced(Object node) {
       try {
-        return Versions.relationOver((DataSourceV2Relation) node, next);
+        return SparkShims.relationOver((DataSourceV2Relation) node, next);
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }

@@ -25,14 +25,14 @@ public final class PaddedDeletes extends Rule {
       if (!(node instanceof DeleteFromTable) || !((LogicalPlan) node).resolved()) {
         return false;
       }
-      Object target = Versions.field((DeleteFromTable) node, "table");
+      Object target = SparkField.TABLE.of(node);
       while (target instanceof SubqueryAlias) {
         target = ((SubqueryAlias) target).child();
       }
       return target instanceof DataSourceV2Relation
           && ((DataSourceV2Relation) target).table() instanceof NamedTable
           && ((NamedTable) ((DataSourceV2Relation) target).table()).hasLimitedTexts()
-          && !isTrue((Expression) Versions.field((DeleteFromTable) node, "condition"));
+          && !isTrue((Expression) SparkField.CONDITION.of(node));
     }
 
     Object replaced(Object node) {

@@ -17,7 +17,6 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
-import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import scala.Option;
 import scala.Product;
@@ -41,9 +40,9 @@ import scala.jdk.javaapi.CollectionConverters;
  * <p>Conditions with such values stay refused, as in Delta.
  */
 public class RandomValuesRule extends Rule {
-  private static final String GROUP_FILTER = "groupFilterCondition";
-  private static final String SOURCE = "isSourceRowPresent";
-  private static final String TARGET = "isTargetRowPresent";
+  private static final SparkField GROUP_FILTER = SparkField.GROUP_FILTER_CONDITION;
+  private static final SparkField SOURCE = SparkField.IS_SOURCE_ROW_PRESENT;
+  private static final SparkField TARGET = SparkField.IS_TARGET_ROW_PRESENT;
 
   public TreeNode apply(TreeNode plan) {
     return (TreeNode) ((LogicalPlan) plan).resolveOperators(new Replacement());
@@ -63,12 +62,8 @@ public class RandomValuesRule extends Rule {
 
   private static boolean isDelta(Object node) {
     return node instanceof WriteDelta
-        && RowChangeRule.changeOf(Versions.field((WriteDelta) node, "table")) != null
+        && RowChangeRule.changeOf(SparkField.TABLE.of(node)) != null
         && (readsSourceAgain((WriteDelta) node) || isRandom(query(node)));
-  }
-
-  static void addTo(SparkSession session) {
-    Extension.addRule(session, "postHocResolutionRules", new RandomValuesRule());
   }
 
   static class Replacement extends Replacing {
@@ -87,11 +82,11 @@ public class RandomValuesRule extends Rule {
       try {
         Object query = isRandom(query(delta)) ? computed((MergeRows) query(delta)) : query(delta);
         return readsSourceAgain(delta)
-            ? Versions.copy(
+            ? SparkShims.copy(
                 delta,
-                new String[] {"query", GROUP_FILTER},
+                new SparkField[] {SparkField.QUERY, GROUP_FILTER},
                 new Object[] {query, Option.empty()})
-            : Versions.copy(delta, new String[] {"query"}, new Object[] {query});
+            : SparkShims.copy(delta, new SparkField[] {SparkField.QUERY}, new Object[] {query});
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }
@@ -99,14 +94,14 @@ public class RandomValuesRule extends Rule {
   }
 
   private static Object query(Object delta) {
-    return Versions.field((WriteDelta) delta, "query");
+    return SparkField.QUERY.of(delta);
   }
 
   private static boolean readsSourceAgain(WriteDelta delta) {
-    if (!Versions.hasField(delta, GROUP_FILTER)) {
+    if (!GROUP_FILTER.isOf(delta)) {
       return false;
     }
-    Option filter = (Option) Versions.field(delta, GROUP_FILTER);
+    Option filter = (Option) GROUP_FILTER.of(delta);
     return filter.isDefined() && !((Expression) filter.get()).deterministic();
   }
 
@@ -123,12 +118,15 @@ public class RandomValuesRule extends Rule {
 
   /** Returns the operator over a projection that computes such values. */
   private static Object computed(MergeRows merge) throws ReflectiveOperationException {
-    LogicalPlan child = (LogicalPlan) Versions.field(merge, "child");
-    Expression source = (Expression) Versions.field(merge, SOURCE);
-    Expression target = (Expression) Versions.field(merge, TARGET);
+    LogicalPlan child = (LogicalPlan) SparkField.CHILD.of(merge);
+    Expression source = (Expression) SOURCE.of(merge);
+    Expression target = (Expression) TARGET.of(merge);
     List output = new ArrayList(CollectionConverters.asJava(child.output()));
-    String[] names = {
-      "matchedInstructions", "notMatchedInstructions", "notMatchedBySourceInstructions", "child"
+    SparkField[] names = {
+      SparkField.MATCHED_INSTRUCTIONS,
+      SparkField.NOT_MATCHED_INSTRUCTIONS,
+      SparkField.NOT_MATCHED_BY_SOURCE_INSTRUCTIONS,
+      SparkField.CHILD
     };
     // A value is computed only for the rows of the clause: the others lack what it is made of.
     Expression[] rows = {
@@ -137,30 +135,30 @@ public class RandomValuesRule extends Rule {
     Object[] replaced = new Object[names.length];
     for (int n = 0; n < rows.length; n++) {
       List instructions = new ArrayList();
-      for (Iterator i = ((Seq) Versions.field(merge, names[n])).iterator(); i.hasNext(); ) {
+      for (Iterator i = ((Seq) names[n].of(merge)).iterator(); i.hasNext(); ) {
         instructions.add(withColumns((Product) i.next(), rows[n], output));
       }
       replaced[n] = AssignedColumns.seq(instructions);
     }
     replaced[names.length - 1] = new Project(AssignedColumns.seq(output), child);
-    return Versions.copy(merge, names, replaced);
+    return SparkShims.copy(merge, names, replaced);
   }
 
   /** Returns an instruction whose values, not its condition, name columns of the projection. */
   private static Object withColumns(Product instruction, Expression rows, List output)
       throws ReflectiveOperationException {
     Object changed = instruction;
-    String[] lists = {"output", "otherOutput"};
+    SparkField[] lists = {SparkField.OUTPUT, SparkField.OTHER_OUTPUT};
     for (int n = 0; n < lists.length; n++) {
-      if (Versions.hasField(instruction, lists[n])) {
+      if (lists[n].isOf(instruction)) {
         List values = new ArrayList();
-        for (Iterator i = ((Seq) Versions.field(instruction, lists[n])).iterator(); i.hasNext(); ) {
+        for (Iterator i = ((Seq) lists[n].of(instruction)).iterator(); i.hasNext(); ) {
           values.add(((Expression) i.next()).transformUp(new Columns(rows, output)));
         }
         changed =
-            Versions.copy(
-                (Product) changed,
-                new String[] {lists[n]},
+            SparkShims.copy(
+                changed,
+                new SparkField[] {lists[n]},
                 new Object[] {AssignedColumns.seq(values)});
       }
     }

@@ -26,7 +26,7 @@ final class Replanning {
     QueryExecution execution = RowChangeRule.running();
     LogicalPlan plan = (LogicalPlan) execution.analyzed().transform(new Replacement(change, next));
     plan = (LogicalPlan) plan.transform(new KeyedInserts.Replacement(change.table, newest));
-    Versions.execute(execution.sparkSession(), plan);
+    SparkShims.execute(execution.sparkSession(), plan);
     return true;
   }
 
@@ -40,7 +40,7 @@ final class Replanning {
     }
 
     public boolean isDefinedAt(Object node) {
-      Object table = node instanceof WriteDelta ? Versions.field((WriteDelta) node, "table") : node;
+      Object table = node instanceof WriteDelta ? SparkField.TABLE.of(node) : node;
       return RowChangeRule.changeOf(table) == change;
     }
 
@@ -49,17 +49,17 @@ final class Replanning {
       try {
         if (node instanceof WriteDelta) {
           WriteDelta delta = (WriteDelta) node;
-          Object table = Versions.field(delta, "table");
-          Object original = Versions.field(delta, "originalTable");
-          return Versions.copy(
+          Object table = SparkField.TABLE.of(delta);
+          Object original = SparkField.ORIGINAL_TABLE.of(delta);
+          return SparkShims.copy(
               delta,
-              new String[] {"table", "originalTable"},
+              new SparkField[] {SparkField.TABLE, SparkField.ORIGINAL_TABLE},
               new Object[] {
-                Versions.relationOver((DataSourceV2Relation) table, operated),
-                Versions.relationOver((DataSourceV2Relation) original, next.table)
+                SparkShims.relationOver((DataSourceV2Relation) table, operated),
+                SparkShims.relationOver((DataSourceV2Relation) original, next.table)
               });
         }
-        return Versions.relationOver((DataSourceV2Relation) node, operated);
+        return SparkShims.relationOver((DataSourceV2Relation) node, operated);
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }

@@ -21,7 +21,6 @@ import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SQLConf;
-import scala.Product;
 import scala.collection.Iterator;
 
 /**
@@ -91,7 +90,7 @@ public class RowChangeRule extends Rule {
           || viewedTable(node) != null
           || SourceKeys.isInsertOnly(node)
           || node instanceof WriteDelta
-              && changeOf(Versions.field((WriteDelta) node, "table")) != null;
+              && changeOf(SparkField.TABLE.of(node)) != null;
     }
 
     Object replaced(Object node) {
@@ -100,8 +99,8 @@ public class RowChangeRule extends Rule {
       }
       if (paddedTable(node) != null) {
         try {
-          return Versions.copy(
-              (Product) node, new String[] {"table"}, new Object[] {paddedTable(node)});
+          return SparkShims.copy(
+              node, new SparkField[] {SparkField.TABLE}, new Object[] {paddedTable(node)});
         } catch (ReflectiveOperationException e) {
           throw new IllegalStateException(e);
         }
@@ -123,8 +122,8 @@ public class RowChangeRule extends Rule {
         }
       }
       WriteDelta delta = (WriteDelta) node;
-      RowChange change = changeOf(Versions.field(delta, "table"));
-      LogicalPlan query = (LogicalPlan) Versions.field(delta, "query");
+      RowChange change = changeOf(SparkField.TABLE.of(delta));
+      LogicalPlan query = (LogicalPlan) SparkField.QUERY.of(delta);
       SourceKeys keys = new SourceKeys(change.table);
       if (change.command() == RowLevelOperation.Command.MERGE) {
         query = keys.filtered(query);
@@ -150,7 +149,7 @@ public class RowChangeRule extends Rule {
         Map write = write(change, ((Integer) address.get(0)).intValue(), columns, ordinals);
         write.put("given", assigned.given);
         write.put("row_columns", assigned.rowColumns());
-        write.put("all_rows", Boolean.valueOf(isTrue(Versions.field(delta, "condition"))));
+        write.put("all_rows", Boolean.valueOf(isTrue(SparkField.CONDITION.of(delta))));
         LogicalPlan joined = CandidateRows.joined(assigned.query, keys, change);
         write.put("in_one_task", Boolean.valueOf(joined != assigned.query));
         RowChangeSink sink = new RowChangeSink(change, write);
@@ -162,8 +161,8 @@ public class RowChangeRule extends Rule {
           rows = Clustering.of(rows, ((Integer) address.get(0)).intValue(), ordinals);
         }
         DataSourceV2Relation relation =
-            (DataSourceV2Relation) Versions.field(delta, "originalTable");
-        return Versions.append((NamedRelation) Versions.relationOver(relation, sink), rows);
+            (DataSourceV2Relation) SparkField.ORIGINAL_TABLE.of(delta);
+        return SparkRelease.append((NamedRelation) SparkShims.relationOver(relation, sink), rows);
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }
@@ -175,11 +174,11 @@ public class RowChangeRule extends Rule {
      */
     private static DataSourceV2Relation paddedTable(Object node) {
       if (!(node instanceof DeleteFromTable)
-          || !isTrue(Versions.field((DeleteFromTable) node, "condition"))) {
+          || !isTrue(SparkField.CONDITION.of(node))) {
         return null;
       }
-      Object target = Versions.field((DeleteFromTable) node, "table");
-      Object below = target instanceof Project ? ((Project) target).productElement(1) : null;
+      Object target = SparkField.TABLE.of(node);
+      Object below = target instanceof Project ? SparkField.CHILD.of(target) : null;
       if (!(below instanceof DataSourceV2Relation)
           || !(((DataSourceV2Relation) below).table() instanceof NamedTable)) {
         return null;
@@ -199,7 +198,7 @@ public class RowChangeRule extends Rule {
       if (!(node instanceof DeleteFromTable)) {
         return null;
       }
-      LogicalPlan target = (LogicalPlan) Versions.field((DeleteFromTable) node, "table");
+      LogicalPlan target = (LogicalPlan) SparkField.TABLE.of(node);
       if (target instanceof DataSourceV2Relation) {
         return null;
       }

@@ -37,7 +37,6 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.datasources.v2.V2ScanRelationPushDown$;
 import org.apache.spark.sql.types.DataType;
 import scala.Option;
-import scala.Product;
 import scala.collection.Iterator;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
@@ -103,18 +102,18 @@ final class SourceKeys extends Replacing {
   static Object insertOnly(Object plan) {
     LogicalPlan query = new SourceKeys(written(plan)).filtered(query(plan));
     try {
-      return Versions.copy((Product) plan, new String[] {"query"}, new Object[] {query});
+      return SparkShims.copy(plan, new SparkField[] {SparkField.QUERY}, new Object[] {query});
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
     }
   }
 
   static LogicalPlan query(Object plan) {
-    return (LogicalPlan) Versions.field((Product) plan, "query");
+    return (LogicalPlan) SparkField.QUERY.of(plan);
   }
 
   static Table written(Object plan) {
-    Object relation = Versions.field((Product) plan, "table");
+    Object relation = SparkField.TABLE.of(plan);
     return relation instanceof DataSourceV2Relation
         ? ((DataSourceV2Relation) relation).table()
         : null;
@@ -151,7 +150,7 @@ final class SourceKeys extends Replacing {
   }
 
   private static LogicalPlan side(Object join, boolean isLeft) {
-    return (LogicalPlan) Versions.field((Join) join, isLeft ? "left" : "right");
+    return (LogicalPlan) (isLeft ? SparkField.LEFT : SparkField.RIGHT).of(join);
   }
 
   /** Returns the relation of the table, if a plan chooses and computes columns of its rows. */
@@ -228,9 +227,9 @@ final class SourceKeys extends Replacing {
         target = candidates(side(node, isLeft), source, equalities);
         count += rows == null ? 0 : rows.data().size();
       }
-      return Versions.copy(
+      return SparkShims.copy(
           (Join) node,
-          new String[] {"left", "right"},
+          new SparkField[] {SparkField.LEFT, SparkField.RIGHT},
           isLeft ? new Object[] {target, source} : new Object[] {source, target});
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);

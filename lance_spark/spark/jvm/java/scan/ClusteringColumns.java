@@ -46,7 +46,7 @@ final class ClusteringColumns {
    */
   static Map ofLeaves(LogicalPlan plan) {
     Map names = new IdentityHashMap();
-    if (isOn(ENABLED) && (Versions.keepsRowsOfKeys() || !isAnyOn(UNSAFE))) {
+    if (isOn(ENABLED) && (SparkRelease.keepsRowsOfKeys() || !isAnyOn(UNSAFE))) {
       visit(plan, new ArrayList(), names);
     }
     return names;

@@ -91,7 +91,7 @@ public class DriverRowsStrategy extends ScanStrategy {
       throws ReflectiveOperationException {
     Object scan = ((DriverRowsScan) relation.scan()).with(rows);
     return (DataSourceV2ScanRelation)
-        Versions.copy(relation, new String[] {"scan", "output"}, new Object[] {scan, output});
+        SparkShims.copy(relation, new SparkField[] {SparkField.SCAN, SparkField.OUTPUT}, new Object[] {scan, output});
   }
 
   private static DataSourceV2ScanRelation limited(

@@ -9,14 +9,17 @@ import java.util.List;
 import java.util.Set;
 import java.util.regex.Pattern;
 import java.util.regex.PatternSyntaxException;
+import org.apache.spark.sql.catalyst.expressions.Abs;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GetArrayItem;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.KnownNullable;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.expressions.UnaryMinus;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -265,11 +268,15 @@ final class Failures {
   }
 
   private static boolean isAnsi(Expression e) {
-    return "ANSI".equals(String.valueOf(Versions.call(e, "evalMode")));
+    return SparkShims.isAnsi(e);
   }
 
   private static boolean failsOnError(Expression e) {
-    return !Boolean.FALSE.equals(Versions.call(e, "failOnError"));
+    return e instanceof Abs
+        ? ((Abs) e).failOnError()
+        : e instanceof UnaryMinus
+            ? ((UnaryMinus) e).failOnError()
+            : ((GetArrayItem) e).failOnError();
   }
 
   private static boolean hasPython(Expression e) {

@@ -14,7 +14,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * the catalog of the table, and tables by path have no catalog.
  */
 public class KeysStrategy extends ScanStrategy {
-  private static final String PARTITIONING = "keyGroupedPartitioning";
+  private static final SparkField PARTITIONING = SparkField.KEY_GROUPED_PARTITIONING;
 
   KeysStrategy() {
     super("partitions");
@@ -51,9 +51,9 @@ public class KeysStrategy extends ScanStrategy {
     Object replaced(Object node) {
       Seq keys = CollectionConverters.asScala(Collections.singletonList(bucket(node))).toSeq();
       try {
-        return Versions.copy(
+        return SparkShims.copy(
             (DataSourceV2ScanRelation) node,
-            new String[] {PARTITIONING},
+            new SparkField[] {PARTITIONING},
             new Object[] {Option.apply(keys)});
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);

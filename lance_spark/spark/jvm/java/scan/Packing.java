@@ -148,7 +148,7 @@ final class Packing {
       projected.add(column);
     }
     Object read =
-        Versions.copy(relation, new String[] {"scan", "output"}, new Object[] {scan, seq(output)});
+        SparkShims.copy(relation, new SparkField[] {SparkField.SCAN, SparkField.OUTPUT}, new Object[] {scan, seq(output)});
     return new Project(seq(projected), (LogicalPlan) read);
   }
 

@@ -296,7 +296,7 @@ final class PlanReply {
       ReadCounts counts,
       boolean isColumnar) {
     StructType sent = isColumnar ? ColumnarReader.SENT : output;
-    PartitionReaderFactory python = Versions.readerFactory(table, options, info, sent, counts);
+    PartitionReaderFactory python = SparkRelease.readerFactory(table, options, info, sent, counts);
     return isColumnar ? new ColumnarFactory(python, output) : python;
   }
 }

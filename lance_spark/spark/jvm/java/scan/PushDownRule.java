@@ -46,7 +46,7 @@ public class PushDownRule extends Rule {
       Map clustering = ClusteringColumns.ofLeaves(marked);
       Set computed = Failures.computedLeaves(marked);
       noteTables(marked);
-      if (!Versions.passesExpressions()) {
+      if (!SparkRelease.passesExpressions()) {
         marked = Failures.keptInOrder(marked);
       }
       return (TreeNode) marked.transform(new Replacement(joined, clustering, computed));
@@ -170,7 +170,7 @@ public class PushDownRule extends Rule {
         if (computed.contains(node)) {
           options = ScanMarks.with(options, ScanMarks.COMPUTED, "true");
         }
-        return Versions.relationOver(relation, table, options);
+        return SparkShims.relationOver(relation, table, options);
       } catch (Exception e) {
         Log.leftToSpark("relations", e);
       } catch (LinkageError e) {

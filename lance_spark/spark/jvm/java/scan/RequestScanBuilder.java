@@ -102,7 +102,7 @@ public abstract class RequestScanBuilder
 
   /** Returns the builder that receives filters as this version of Spark passes them. */
   static RequestScanBuilder of(RequestTable table, CaseInsensitiveStringMap options) {
-    if (Versions.passesExpressions()) {
+    if (SparkRelease.passesExpressions()) {
       return new ExpressionScanBuilder(table, options);
     }
     return new PredicateScanBuilder(table, options);
@@ -329,7 +329,7 @@ public abstract class RequestScanBuilder
   }
 
   public void pruneColumns(StructType required) {
-    if (required.isEmpty() && !Versions.takesBatchesWithoutColumns()) {
+    if (required.isEmpty() && !SparkRelease.takesBatchesWithoutColumns()) {
       wanted = Forms.narrowest(table.schema());
     } else {
       wanted = required;

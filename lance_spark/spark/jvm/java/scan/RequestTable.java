@@ -1,6 +1,5 @@
 package org.lancespark;
 
-import java.lang.reflect.Field;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
@@ -38,11 +37,8 @@ public class RequestTable implements Table, SupportsRead {
   }
 
   /** Returns the table for a table that Spark made. */
-  static RequestTable of(PythonTable python, Snapshot snapshot)
-      throws ReflectiveOperationException {
-    Field field = PythonTable.class.getDeclaredField("ds");
-    field.setAccessible(true);
-    return new RequestTable(python, (PythonDataSourceV2) field.get(python), snapshot, false);
+  static RequestTable of(PythonTable python, Snapshot snapshot) {
+    return new RequestTable(python, SparkShims.source(python), snapshot, false);
   }
 
   /** Plans a read. The options of a named table are metadata of the schema. */

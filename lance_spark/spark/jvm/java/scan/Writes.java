@@ -37,18 +37,18 @@ final class Writes {
     Map options = options(write);
     options.put(SETTINGS, Forms.json(Settings.ofSession()));
     Object relation =
-        Versions.copy(
-            (Product) relation(write),
-            new String[] {"options"},
+        SparkShims.copy(
+            relation(write),
+            new SparkField[] {SparkField.OPTIONS},
             new Object[] {new CaseInsensitiveStringMap(options)});
     Object none = scala.collection.immutable.Map$.MODULE$.empty();
-    return Versions.copy(
-        (Product) write, new String[] {"table", "writeOptions"}, new Object[] {relation, none});
+    return SparkShims.copy(
+        write, new SparkField[] {SparkField.TABLE, SparkField.WRITE_OPTIONS}, new Object[] {relation, none});
   }
 
   /** Returns the table. The compiler cannot choose between two methods of the name table(). */
   private static Object relation(OverwriteByExpression write) {
-    return ((Product) write).productElement(0);
+    return SparkField.TABLE.of(write);
   }
 
   private static Map options(OverwriteByExpression write) {

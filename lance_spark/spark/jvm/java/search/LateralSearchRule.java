@@ -38,10 +38,6 @@ public class LateralSearchRule extends Rule {
     return (TreeNode) ((LogicalPlan) plan).resolveOperators(new Replacement());
   }
 
-  static void addTo(SparkSession session) {
-    Extension.addRule(session, "postHocResolutionRules", new LateralSearchRule());
-  }
-
   static class Replacement extends Replacing {
     public boolean isDefinedAt(Object node) {
       return node instanceof LateralJoin
@@ -51,7 +47,7 @@ public class LateralSearchRule extends Rule {
 
     Object replaced(Object node) {
       LateralJoin join = (LateralJoin) node;
-      LogicalPlan left = (LogicalPlan) Versions.field(join, "left");
+      LogicalPlan left = (LogicalPlan) SparkField.LEFT.of(join);
       String type = join.joinType().sql();
       boolean keepsAll = type.equals("LEFT OUTER");
       if (left.isStreaming()
@@ -73,8 +69,8 @@ public class LateralSearchRule extends Rule {
   }
 
   private static LogicalPlan lateral(Object join) {
-    Object right = Versions.field((LateralJoin) join, "right");
-    return (LogicalPlan) Versions.field((scala.Product) right, "plan");
+    Object right = SparkField.RIGHT.of(join);
+    return (LogicalPlan) SparkField.PLAN.of(right);
   }
 
   /** Returns the filter that stands for a search, under names and lists of columns, or null. */
@@ -161,7 +157,7 @@ public class LateralSearchRule extends Rule {
     }
 
     Object replaced(Object node) {
-      return (NamedExpression) Versions.field((OuterReference) node, "e");
+      return (NamedExpression) SparkField.E.of(node);
     }
   }
 }

@@ -38,7 +38,6 @@ import scala.collection.immutable.Seq;
  * <p>The rule comes after the analysis: the first rules of the optimizer replace such joins.
  */
 public class NearestJoinRule extends Rule {
-  private static final String JOIN = "NearestByJoin";
   private static final String VECTOR = "vector";
 
   /** Functions, the metric of each, and whether the greatest values are the nearest. */
@@ -58,7 +57,7 @@ public class NearestJoinRule extends Rule {
 
   static class Replacement extends Replacing {
     public boolean isDefinedAt(Object node) {
-      return node.getClass().getSimpleName().equals(JOIN) && ((LogicalPlan) node).resolved();
+      return SparkRelease.isNearestJoin(node) && ((LogicalPlan) node).resolved();
     }
 
     Object replaced(Object node) {
@@ -77,10 +76,10 @@ public class NearestJoinRule extends Rule {
   /** Returns the plan of a join; null if Spark is to plan it. */
   private static LogicalPlan replacement(LogicalPlan node) {
     Product join = (Product) node;
-    LogicalPlan left = (LogicalPlan) Versions.field(join, "left");
-    LogicalPlan right = (LogicalPlan) Versions.field(join, "right");
+    LogicalPlan left = (LogicalPlan) SparkField.LEFT.of(join);
+    LogicalPlan right = (LogicalPlan) SparkField.RIGHT.of(join);
     DataSourceV2Relation relation = relationOf(right);
-    boolean isApproximate = ((Boolean) Versions.field(join, "approx")).booleanValue();
+    boolean isApproximate = ((Boolean) SparkField.APPROX.of(join)).booleanValue();
     if (!isApproximate || relation == null || left.isStreaming()) {
       return null;
     }
@@ -92,10 +91,10 @@ public class NearestJoinRule extends Rule {
       }
       names.add(column.name());
     }
-    Expression distance = (Expression) Versions.field(join, "rankingExpression");
+    Expression distance = (Expression) SparkField.RANKING_EXPRESSION.of(join);
     distance = distance instanceof Alias ? ((Alias) distance).child() : distance;
     boolean isSimilarity =
-        String.valueOf(Versions.field(join, "direction")).equals("NearestBySimilarity");
+        String.valueOf(SparkField.DIRECTION.of(join)).equals("NearestBySimilarity");
     String metric = metricOf(distance, isSimilarity);
     boolean isOurs = VectorFunctions.called(distance) != null;
     Seq vectors = isOurs ? ((Invoke) distance).arguments() : distance.children();
@@ -116,9 +115,9 @@ public class NearestJoinRule extends Rule {
     arguments.put("options", optionsOf(relation));
     arguments.put("column", ((AttributeReference) own).name());
     arguments.put("columns", names);
-    arguments.put("k", Versions.field(join, "numResults"));
+    arguments.put("k", SparkField.NUM_RESULTS.of(join));
     arguments.put("metric", metric);
-    boolean isInner = String.valueOf(Versions.field(join, "joinType")).equals("Inner");
+    boolean isInner = String.valueOf(SparkField.JOIN_TYPE.of(join)).equals("Inner");
     arguments.put("how", isInner ? "inner" : "left");
     arguments.put("settings", RequestScanBuilder.nearestSettings());
     Dataset queries = Dataset$.MODULE$.ofRows(SparkSession.active(), renamed(left, query));

@@ -79,7 +79,7 @@ public class SearchFunction extends AbstractFunction1 {
     Object[] builders = new Object[SHORT_NAMES.length];
     for (int i = 0; i < SHORT_NAMES.length; i++) {
       FunctionIdentifier id = new FunctionIdentifier(SHORT_NAMES[i]);
-      if (!Versions.qualifiesFunctions() && registry.functionExists(id)) {
+      if (!SparkRelease.qualifiesFunctions() && registry.functionExists(id)) {
         infos[i] = registry.lookupFunction(id).get();
         builders[i] = registry.lookupFunctionBuilder(id).get();
       }

@@ -1,19 +1,14 @@
 package org.lancespark;
 
-import java.lang.reflect.Constructor;
-import java.util.Arrays;
 import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import org.apache.spark.QueryContext;
 import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.analysis.NamespaceAlreadyExistsException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
-import org.apache.spark.sql.catalyst.parser.ParseException;
-import org.apache.spark.sql.catalyst.trees.Origin;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.unsafe.Platform;
@@ -98,28 +93,8 @@ final class Errors {
     scala.collection.immutable.Map parameters =
         new scala.collection.immutable.Map.Map2(
             "error", error.get("near"), "hint", error.get("message"));
-    Constructor ofOrigin = Origin.class.getConstructors()[0];
-    Object[] place = new Object[ofOrigin.getParameterTypes().length];
-    Arrays.fill(place, Option.empty());
-    place[0] = Option.apply(error.get("line"));
-    place[1] = Option.apply(error.get("position"));
-    Object origin = made(ofOrigin, place);
-    Constructor[] constructors = ParseException.class.getConstructors();
-    for (int i = 0; i < constructors.length; i++) {
-      Class[] types = constructors[i].getParameterTypes();
-      // (command, start, condition, parameters); 4.0 has the end, too.
-      if (types[0] == Option.class && types[types.length - 1] != QueryContext[].class) {
-        Object[] values = new Object[types.length];
-        values[0] = Option.apply(statement);
-        values[types.length - 2] = "PARSE_SYNTAX_ERROR";
-        values[types.length - 1] = parameters;
-        for (int n = 1; n < types.length - 2; n++) {
-          values[n] = origin;
-        }
-        Platform.throwException((Throwable) made(constructors[i], values));
-      }
-    }
-    throw unchecked("Syntax error at or near " + error.get("near") + error.get("message"));
+    Platform.throwException(
+        SparkRelease.syntaxError(statement, error.get("line"), error.get("position"), parameters));
   }
 
   /**
@@ -167,26 +142,8 @@ final class Errors {
     if (name != null && "PRETTY".equalsIgnoreCase(format)) {
       condition = Option.apply(condition(name));
     }
-    Constructor[] constructors = AnalysisException.class.getConstructors();
-    for (int i = 0; i < constructors.length; i++) {
-      Class[] types = constructors[i].getParameterTypes();
-      // (message, line, startPosition, cause, errorClass, ...); later versions have more of them.
-      if (types.length >= 7 && types[0] == String.class && types[1] == Option.class) {
-        Object[] values = new Object[types.length];
-        values[0] = NO_PATH.equals(name) ? "[PATH_NOT_FOUND] " + message : message;
-        for (int n = 1; n < types.length; n++) {
-          values[n] =
-              types[n] == Option.class
-                  ? Option.empty()
-                  : types[n].isArray()
-                      ? new QueryContext[0]
-                      : scala.collection.immutable.Map$.MODULE$.empty();
-        }
-        values[4] = condition;
-        return (Throwable) made(constructors[i], values);
-      }
-    }
-    return new IllegalArgumentException(message);
+    return SparkShims.analysisException(
+        NO_PATH.equals(name) ? "[PATH_NOT_FOUND] " + message : message, condition);
   }
 
   private static String condition(String name) {
@@ -197,13 +154,5 @@ final class Errors {
     String words = name.replaceFirst("Error$", "").replaceAll("([a-z])([A-Z])", "$1_$2");
     // LanceError, the base of the others, is LANCE_ERROR.
     return "LANCE_" + ("Lance".equals(words) ? "ERROR" : words.toUpperCase());
-  }
-
-  private static Object made(Constructor constructor, Object[] values) {
-    try {
-      return constructor.newInstance(values);
-    } catch (ReflectiveOperationException e) {
-      throw new IllegalStateException(e);
-    }
   }
 }

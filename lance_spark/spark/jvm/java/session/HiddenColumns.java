@@ -79,15 +79,16 @@ final class HiddenColumns {
 
     Object replaced(Object node) {
       Product statement = (Product) node;
-      String field = node instanceof MergeIntoTable ? "mergeCondition" : "condition";
-      String target = node instanceof MergeIntoTable ? "targetTable" : "table";
-      if (columns.tableOf((LogicalPlan) Versions.field(statement, target)) == null) {
+      boolean isMerge = node instanceof MergeIntoTable;
+      SparkField field = isMerge ? SparkField.MERGE_CONDITION : SparkField.CONDITION;
+      SparkField target = isMerge ? SparkField.TARGET_TABLE : SparkField.TABLE;
+      if (columns.tableOf((LogicalPlan) target.of(statement)) == null) {
         return node;
       }
-      Object given = Versions.field(statement, field);
+      Object given = field.of(statement);
       try {
-        return Versions.copy(
-            statement, new String[] {field}, new Object[] {withOneMore(given)});
+        return SparkShims.copy(
+            statement, new SparkField[] {field}, new Object[] {withOneMore(given)});
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }
@@ -124,8 +125,8 @@ final class HiddenColumns {
   private void checkActions(Seq actions, LogicalPlan target) {
     for (Iterator i = actions.iterator(); i.hasNext(); ) {
       Product action = (Product) i.next();
-      if (Versions.hasField(action, "assignments")) {
-        checkAll((Seq) Versions.field(action, "assignments"), target);
+      if (SparkField.ASSIGNMENTS.isOf(action)) {
+        checkAll((Seq) SparkField.ASSIGNMENTS.of(action), target);
       }
     }
   }

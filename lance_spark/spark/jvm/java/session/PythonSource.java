@@ -9,7 +9,6 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
-import scala.Product;
 
 /**
  * Spark's source of a Python data source, of which each use has environment variables of its own.
@@ -43,7 +42,7 @@ public class PythonSource extends PythonDataSourceV2 {
     try {
       Object[] values = {variables};
       return SharedSteps.of(
-          (PythonFunction) Versions.copy((Product) shared, new String[] {"envVars"}, values));
+          (PythonFunction) SparkShims.copy(shared, new SparkField[] {SparkField.ENV_VARS}, values));
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
     }

@@ -24,7 +24,6 @@ import org.apache.spark.sql.execution.python.PythonPlannerRunner;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
-import scala.Product;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -143,7 +142,7 @@ public class SharedSteps extends UserDefinedPythonDataSource {
     String name = module.substring(module.lastIndexOf('.') + 1);
     Object[] version = {name + " " + source.pythonVer()};
     try {
-      Object named = Versions.copy((Product) source, new String[] {"pythonVer"}, version);
+      Object named = SparkShims.copy(source, new SparkField[] {SparkField.PYTHON_VER}, version);
       return new Step((PythonFunction) named, step).runInPython(true);
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);

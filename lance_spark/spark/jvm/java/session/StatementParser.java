@@ -1,6 +1,5 @@
 package org.lancespark;
 
-import java.lang.reflect.Field;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
@@ -72,9 +71,7 @@ public class StatementParser implements InvocationHandler {
       return;
     }
     try {
-      Field field = session.sessionState().getClass().getDeclaredField("sqlParser");
-      field.setAccessible(true);
-      field.set(session.sessionState(), before(session, current));
+      SparkShims.setParser(session, before(session, current));
     } catch (ReflectiveOperationException e) {
       Log.once(FAILED + e);
     } catch (RuntimeException e) {

@@ -1,0 +1,150 @@
+package org.lancespark;
+
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.analysis.NamedRelation;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.parser.ParseException;
+import org.apache.spark.sql.catalyst.plans.logical.AppendData$;
+import org.apache.spark.sql.catalyst.plans.logical.InsertOnlyMerge;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.NearestByJoin;
+import org.apache.spark.sql.catalyst.trees.Origin;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingPartitionReaderFactory;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.util.AccumulatorV2;
+import scala.Option;
+
+/** What is of Spark 4.3 only. The other folders have the same class for the other releases. */
+final class SparkRelease {
+  static final String VERSION = "4.3";
+
+  private SparkRelease() {}
+
+  /** Returns whether filters come as expressions. Spark 4.0 passes predicates, which lack LIKE. */
+  static boolean passesExpressions() {
+    return true;
+  }
+
+  /** Returns whether Spark refuses an INSERT into a table of ours that leaves columns out. */
+  static boolean leavesColumnsOut() {
+    return false;
+  }
+
+  /** Returns whether Spark pads the columns of a table before it plans a DELETE from it. */
+  static boolean padsBeforeDeletes() {
+    return false;
+  }
+
+  /** Returns whether all references of a statement to a table get the options of the first. */
+  static boolean sharesOptions() {
+    return false;
+  }
+
+  /** Returns false for Spark 4.0, which takes a batch without columns to have no rows. */
+  static boolean takesBatchesWithoutColumns() {
+    return true;
+  }
+
+  /** Returns whether functions of a session have other names than those of extensions. */
+  static boolean qualifiesFunctions() {
+    return true;
+  }
+
+  /** Returns whether joins by the keys of partitions have the right rows with all settings. */
+  static boolean keepsRowsOfKeys() {
+    return true;
+  }
+
+  /** Returns whether Spark has joins with NEAREST BY. */
+  static boolean joinsNearest() {
+    return true;
+  }
+
+  /** Returns whether a plan is such a join. */
+  static boolean isNearestJoin(Object plan) {
+    return plan instanceof NearestByJoin;
+  }
+
+  /** Returns whether a plan is a MERGE that only inserts rows. */
+  static boolean isInsertOnlyMerge(Object plan) {
+    return plan instanceof InsertOnlyMerge;
+  }
+
+  /** Adds the capability of tables to get new columns by a statement, which Spark 4.0 lacks. */
+  static void addSchemaEvolution(Set capabilities) {
+    capabilities.add(TableCapability.AUTOMATIC_SCHEMA_EVOLUTION);
+  }
+
+  /** Returns a table of a catalog, which Spark 4.2 and later ask for the changes it supports. */
+  static NamedTable namedTable(LanceCatalog catalog, Identifier identifier, Map reply) {
+    return new EvolvingTable(catalog, identifier, reply);
+  }
+
+  /** Returns the text of an expression as Spark names columns. */
+  static String pretty(Expression expression) {
+    return org.apache.spark.sql.catalyst.util.package$.MODULE$.toPrettySQL(expression, false);
+  }
+
+  /** Returns the command that appends rows by position. */
+  static LogicalPlan append(Object relation, Object query) {
+    return AppendData$.MODULE$.byPosition(
+        (NamedRelation) relation,
+        (LogicalPlan) query,
+        AppendData$.MODULE$.byPosition$default$3(),
+        AppendData$.MODULE$.byPosition$default$4());
+  }
+
+  /** Returns Spark's own factory of readers, whose tasks add values to an accumulator. */
+  static PartitionReaderFactory readerFactory(
+      RequestTable table,
+      CaseInsensitiveStringMap options,
+      PythonDataSourceReadInfo info,
+      StructType output,
+      AccumulatorV2 accumulator) {
+    PythonDataSourceV2 source = new SparkShims.CountedSource(table.source, accumulator);
+    source.setShortName(table.name());
+    source.setReadInfo(info);
+    return ((SupportsRead) source.getTable(output, new Transform[0], options))
+        .newScanBuilder(options)
+        .build()
+        .toBatch()
+        .createReaderFactory();
+  }
+
+  /**
+   * Returns a copy of Spark's own factory of readers of a stream, which reads other columns by
+   * another function.
+   */
+  static PartitionReaderFactory streamFactory(
+      PartitionReaderFactory original, byte[] function, StructType output) {
+    PythonStreamingPartitionReaderFactory python =
+        (PythonStreamingPartitionReaderFactory) original;
+    return new PythonStreamingPartitionReaderFactory(
+        python.org$apache$spark$sql$execution$datasources$v2$python$PythonStreamingPartitionReaderFactory$$source,
+        function,
+        output,
+        python.org$apache$spark$sql$execution$datasources$v2$python$PythonStreamingPartitionReaderFactory$$jobArtifactUUID,
+        python.org$apache$spark$sql$execution$datasources$v2$python$PythonStreamingPartitionReaderFactory$$sessionUUID);
+  }
+
+  /** Returns Spark's error about the syntax of a statement. */
+  static ParseException syntaxError(
+      String statement, Object line, Object position, scala.collection.immutable.Map parameters) {
+    Option none = Option.empty();
+    Origin origin =
+        new Origin(
+            Option.apply(line), Option.apply(position), none, none, none, none, none, none, none,
+            none);
+    return new ParseException(
+        Option.apply(statement), origin, "PARSE_SYNTAX_ERROR", parameters);
+  }
+}
