@@ -102,7 +102,7 @@ class ProgressKeywords(TypedDict, total=False):
     ]
 
 
-class _StoppedError(LanceError):
+class _CallbackFailedError(LanceError):
     """Ends a thread after the callback raised an error, which the caller gets."""
 
 
@@ -204,7 +204,7 @@ class _Work:
             if self._events or time.monotonic() >= self._next:
                 self.show()
         elif self.error is not None:
-            raise _StoppedError("the progress_callback raised an error in another thread")
+            raise _CallbackFailedError("the progress_callback raised an error in another thread")
 
     def show(self) -> None:
         """Call the callback with all events, and with what the open stages have counted."""
@@ -530,9 +530,9 @@ def _bar_class() -> Callable[..., Any]:
         warnings.simplefilter("ignore")
         from tqdm.auto import tqdm
 
-    class Bar(tqdm):  # type: ignore[misc]
+    class ThreadlessBar(tqdm):  # type: ignore[misc]
         """A bar without a thread of its own."""
 
         monitor_interval = 0
 
-    return Bar
+    return ThreadlessBar

@@ -73,7 +73,7 @@ def bit_widths(values: UIntArray) -> IndexArray:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _RowPositions:
     """Positions of the T rows for one (T, W); patterns are words of 32 or 64 bits of the output."""
 
     #: Word in which each row starts.
@@ -101,7 +101,7 @@ def _row_order(bits: int) -> IndexArray:
 
 
 @cache
-def _rows(bits: int, width: int) -> _Rows:
+def _rows(bits: int, width: int) -> _RowPositions:
     word, right = np.divmod(_row_order(bits) * width, bits)
     goes_on = right + width > bits
     split = np.flatnonzero(goes_on)
@@ -128,7 +128,7 @@ def _rows(bits: int, width: int) -> _Rows:
     if per_word > 1:
         mask = pattern([spread(full & ((1 << (bits - right)) - 1)) for right in rights])
         next_mask = pattern([spread(full >> lefts[row] << lefts[row]) for row in split])
-    return _Rows(
+    return _RowPositions(
         word,
         pattern(rights),
         mask,
@@ -309,7 +309,7 @@ def unpack_some(
     return result
 
 
-def _shift(values: UIntArray, words: npt.NDArray[np.void], table: _Rows) -> None:
+def _shift(values: UIntArray, words: npt.NDArray[np.void], table: _RowPositions) -> None:
     """Turn the words in which rows start into values, in place."""
     np.right_shift(values, table.right, out=values)
     if table.next_mask is not None:

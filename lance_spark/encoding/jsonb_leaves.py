@@ -22,7 +22,14 @@ from lance_spark.encoding.jsonb import (
     decode,
     encode,
 )
-from lance_spark.encoding.jsonb_search import NOTHING, Bools, Entries, Located, Positions, strings
+from lance_spark.encoding.jsonb_search import (
+    NOTHING,
+    Bools,
+    JsonbEntries,
+    Located,
+    Positions,
+    strings,
+)
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 
 _LITERALS = {0: "null", FALSE: "false", TRUE: "true"}
@@ -135,13 +142,13 @@ def _leaves(documents: pa.Array) -> tuple[Leaves, Positions]:
 
 
 def _paths(
-    entries: Entries, paths: Positions, names: list[str], values: Located
+    entries: JsonbEntries, paths: Positions, names: list[str], values: Located
 ) -> tuple[Positions, list[str]]:
     """Return the path of each item of containers as a number, and the names of all paths.
 
     Parameters
     ----------
-    entries : Entries
+    entries : JsonbEntries
     paths : int64 array
         Path of each container, and of other values, by their rows.
     names : list of str

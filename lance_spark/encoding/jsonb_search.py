@@ -148,18 +148,18 @@ class Located:
         if name is None:
             is_read &= ~containers.is_object
         result.kinds[containers.rows[~is_read]] = NOTHING
-        Entries(self, containers.chosen(is_read)).find(name, number, result)
+        JsonbEntries(self, containers.chosen(is_read)).find(name, number, result)
         return result
 
-    def entries(self) -> tuple[Entries, Positions]:
+    def entries(self) -> tuple[JsonbEntries, Positions]:
         """Return the entries of all containers, and the rows of other containers, which are odd.
 
-        A container whose entries are odd is known by `Entries.is_odd`.
+        A container whose entries are odd is known by `JsonbEntries.is_odd`.
         """
         is_odd = (self.kinds == ODD) | (self.kinds == CONTAINER)
         containers = self._sound_containers()
         is_odd[containers.rows] = False
-        return Entries(self, containers.chosen(containers.counts > 0)), np.flatnonzero(is_odd)
+        return JsonbEntries(self, containers.chosen(containers.counts > 0)), np.flatnonzero(is_odd)
 
     def numbers(self) -> Numbers:
         """Return the numbers; other values are not numbers in the result.
@@ -252,7 +252,7 @@ class _Containers:
         return _Containers(rows, counts, num_entries, self.is_object[mask])
 
 
-class Entries:
+class JsonbEntries:
     """The entries of some objects and arrays, one container after the other.
 
     Parameters

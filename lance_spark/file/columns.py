@@ -32,7 +32,7 @@ from lance_spark.storage.remote import MAX_GAP
 from lance_spark.storage.source import ByteRange
 
 if TYPE_CHECKING:
-    from lance_spark.storage.prefetch import Part
+    from lance_spark.storage.prefetch import BufferRange
 
 _COLUMN_TYPE = "/lance.encodings.ColumnEncoding"
 _PAGE_TYPE = {
@@ -226,7 +226,7 @@ def _direct(type_url: str, value: bytes) -> pb.Encoding:
     return pb.Encoding(direct=pb.DirectEncoding(encoding=wrapped.SerializeToString()))
 
 
-def parts_of(column: ColumnMeta, rows: range, num_rows: int) -> Iterator[Part]:
+def parts_of(column: ColumnMeta, rows: range, num_rows: int) -> Iterator[BufferRange]:
     """Estimate which bytes of a file some rows of a column need: a part of each buffer.
 
     All rows of a page are assumed to have the same number of bytes. Short buffers, which are tables
@@ -241,7 +241,7 @@ def parts_of(column: ColumnMeta, rows: range, num_rows: int) -> Iterator[Part]:
     num_rows : int
         Rows of the file.
     """
-    from lance_spark.storage.prefetch import Part
+    from lance_spark.storage.prefetch import BufferRange
 
     slots, remainder = divmod(total_rows(column.pages), max(num_rows, 1))
     if remainder:
@@ -255,6 +255,6 @@ def parts_of(column: ColumnMeta, rows: range, num_rows: int) -> Iterator[Part]:
                 start, stop = (
                     length * row // page.num_rows for row in (page_rows[0], page_rows[-1] + 1)
                 )
-                yield Part(buffer, offset + start, offset + stop)
+                yield BufferRange(buffer, offset + start, offset + stop)
             elif length:
-                yield Part(buffer, offset, offset + length)
+                yield BufferRange(buffer, offset, offset + length)

@@ -4,8 +4,8 @@ A forked process must not use open files, connections and locks of its parent, a
 none. So a source keeps only what opens the version, and opens it once in each process.
 
 A shard has some of the fragments, in an order that seed and epoch determine. Its rows are read in
-blocks of whole batches, across fragments. A block is shuffled as a whole. A `Position` is the place
-of the next batch, so that a loader continues without reading the rows before it.
+blocks of whole batches, across fragments. A block is shuffled as a whole. A `ShardPosition` is the
+place of the next batch, so that a loader continues without reading the rows before it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.matrices import without_sliced_matrices
 
 
-class Source:
+class TableSource:
     """One version of a table, opened once in each process. Can be pickled.
 
     Parameters
@@ -110,7 +110,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class ShardPosition:
     """The place of the next batch of a shard.
 
     Attributes
@@ -157,8 +157,8 @@ class Reading:
 
 
 def batches(
-    dataset: Dataset, shard: Shard, reading: Reading, start: Position
-) -> Iterator[tuple[pa.RecordBatch, Position]]:
+    dataset: Dataset, shard: Shard, reading: Reading, start: ShardPosition
+) -> Iterator[tuple[pa.RecordBatch, ShardPosition]]:
     """Yield the batches of a shard from a position on, each with the position after it."""
     order = shard.fragments([fragment.id for fragment in dataset.fragments])
     position = start
@@ -184,8 +184,8 @@ def batches(
 
 
 def _blocks(
-    dataset: Dataset, order: Sequence[int], reading: Reading, start: Position
-) -> Iterator[tuple[pa.RecordBatch, Position]]:
+    dataset: Dataset, order: Sequence[int], reading: Reading, start: ShardPosition
+) -> Iterator[tuple[pa.RecordBatch, ShardPosition]]:
     """Yield blocks of rows, each with the position after it."""
     size = reading.batch_size * reading.block_batches
     parts: list[pa.RecordBatch] = []
@@ -204,10 +204,10 @@ def _blocks(
                 missing -= part.num_rows
                 if not missing:
                     number += 1
-                    yield _joined(parts), Position(place, row, number)
+                    yield _joined(parts), ShardPosition(place, row, number)
                     parts, missing = [], size
     if parts:
-        yield _joined(parts), Position(len(order), 0, number + 1)
+        yield _joined(parts), ShardPosition(len(order), 0, number + 1)
 
 
 def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -44,7 +44,7 @@ from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, overtaken
+from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, stale_batch_error
 from lance_spark.table.indexes.sections import section_of
 from lance_spark.table.mem_wal.details import MemWalDetails, ShardingSpec, find_index
 from lance_spark.table.mem_wal.shard_manifest import ShardManifest, read_latest, read_manifest
@@ -242,7 +242,7 @@ def _is_repeated(store: ObjectStore, number: int | None, batch: StreamBatch) -> 
         It is a later batch.
     """
     if number is not None and number > batch.number:
-        raise overtaken(store, batch.query_id, number, batch.number)
+        raise stale_batch_error(store, batch.query_id, number, batch.number)
     return number == batch.number
 
 

@@ -68,7 +68,7 @@ class MergeSchema(WriteStrategy):
 
         def change(current: OpenTable) -> Manifest:
             if _columns(current.manifest) != columns or not job.has_targets(current.manifest):
-                raise _OvertakenError(current.version)
+                raise _SchemaChangedError(current.version)
             operation = Merge(
                 fragments=(*counted_fragments(current.paths, current.manifest), *fragments),
                 schema=tuple(self.schema.to_protos()),
@@ -80,16 +80,16 @@ class MergeSchema(WriteStrategy):
             return retry_on_conflict(
                 table, change, replace(options, conflict_retries=job.commit_retries)
             )
-        except _OvertakenError as overtaken:
+        except _SchemaChangedError as changed:
             raise CommitConflictError(
-                f"{table.store.display}: version {overtaken.version} has other columns or "
+                f"{table.store.display}: version {changed.version} has other columns or "
                 f"base paths than version {table.version}, which this append with new columns was "
                 "planned on; write again",
                 retryable=True,
             ) from None
 
 
-class _OvertakenError(Exception):
+class _SchemaChangedError(Exception):
     """Another client changed the columns, or the base paths of the new rows."""
 
     def __init__(self, version: int) -> None:

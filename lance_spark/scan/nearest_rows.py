@@ -65,7 +65,7 @@ class NearestRows:
     def addresses(self, task: ScanTask, metrics: ScanMetrics) -> _Addresses:
         """Return the addresses of the first rows of a task, and maybe of more, in any order."""
         read = replace(task, lance_schema=Schema((*self.fields, row_meta.ROW_ADDRESS)))
-        rows = _Rows(self.count)
+        rows = _NearRows(self.count)
         nulls: list[_Addresses] = []
         num_nulls = 0
         for batch in read.batches(metrics):
@@ -98,7 +98,7 @@ class NearestRows:
         return low, high
 
 
-class _Rows:
+class _NearRows:
     """Rows that may be among the first.
 
     Attributes

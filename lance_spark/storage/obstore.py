@@ -67,7 +67,7 @@ _CONFLICT, _EXISTS, _MISSING, _DENIED = 409, 412, 404, (401, 403)
 _METADATA_SERVER = "169.254.169.254"
 
 
-class _Known:
+class _OpenFileSystems:
     """The file systems of this process, and whether obstore has started its threads here."""
 
     lock = threading.Lock()
@@ -78,14 +78,14 @@ class _Known:
 
 @after_fork
 def _forked() -> None:
-    _Known.lock = threading.Lock()
-    _Known.is_unusable = _Known.is_started
-    _Known.file_systems.clear()
+    _OpenFileSystems.lock = threading.Lock()
+    _OpenFileSystems.is_unusable = _OpenFileSystems.is_started
+    _OpenFileSystems.file_systems.clear()
 
 
 def is_usable() -> bool:
     """Return whether this process can use obstore: it is no fork of one that has used it."""
-    return not _Known.is_unusable
+    return not _OpenFileSystems.is_unusable
 
 
 def connect(location: Location, arguments: Mapping[str, Any]) -> ObstoreFileSystem:
@@ -99,13 +99,13 @@ def connect(location: Location, arguments: Mapping[str, Any]) -> ObstoreFileSyst
     key = (location.scheme, *sorted(f"{name}={value!r}" for name, value in arguments.items()))
     if arguments.get("skip_instance_cache"):
         return ObstoreFileSystem(config)
-    with _Known.lock:
-        fs = _Known.file_systems.get(key)
+    with _OpenFileSystems.lock:
+        fs = _OpenFileSystems.file_systems.get(key)
         if fs is None:
-            fs = _Known.file_systems[key] = ObstoreFileSystem(config)
-        _Known.file_systems.move_to_end(key)
-        while len(_Known.file_systems) > _MOST_FILE_SYSTEMS:
-            _Known.file_systems.popitem(last=False)
+            fs = _OpenFileSystems.file_systems[key] = ObstoreFileSystem(config)
+        _OpenFileSystems.file_systems.move_to_end(key)
+        while len(_OpenFileSystems.file_systems) > _MOST_FILE_SYSTEMS:
+            _OpenFileSystems.file_systems.popitem(last=False)
     return fs
 
 
@@ -178,7 +178,7 @@ class ObstoreFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     def _new_store(self, bucket: str, retries: Retries | None, bulk: bool) -> Any:
         config = self._config
-        _Known.is_started = True
+        _OpenFileSystems.is_started = True
         settings = dict(config.settings)
         if config.family == "s3":
             settings["disable_bulk_delete"] = not bulk

@@ -48,7 +48,7 @@ _MOST_CLIENTS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _RenewalFunction:
     """The function that returns new credentials.
 
     Attributes
@@ -66,7 +66,7 @@ class _Source:
     names: frozenset[str]
 
     @classmethod
-    def parse(cls, text: object) -> _Source:
+    def parse(cls, text: object) -> _RenewalFunction:
         """Read the text of `source_text`. Raises InvalidOptionError, which shows no part of it."""
         try:
             parts = json.loads(text)  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ class _Source:
 
 
 def source_text(function: str, request: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Return the text of the option `credential_source`; see `_Source`."""
+    """Return the text of the option `credential_source`; see `_RenewalFunction`."""
     parts = {"function": function, "names": sorted(map(str.lower, names)), "request": request}
     return json.dumps(parts, sort_keys=True)
 
@@ -98,7 +98,7 @@ class Credentials:
         All recent values. Errors must not show them.
     """
 
-    def __init__(self, source: _Source | None, values: Mapping[str, Any]) -> None:
+    def __init__(self, source: _RenewalFunction | None, values: Mapping[str, Any]) -> None:
         self._source = source
         self._lock = ForkLock()
         self._clients: LastUsed[tuple[Any, ...], Any] = LastUsed(_MOST_CLIENTS)
@@ -234,7 +234,7 @@ def merged(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, A
     return {**kept, **values}
 
 
-class _Known:
+class _KnownCredentials:
     """The credentials of a process, by their source."""
 
     lock = threading.Lock()
@@ -253,17 +253,17 @@ def credentials_of(options: Mapping[str, Any]) -> Credentials | None:
     if EXPIRES_AT not in lower:
         return None
     text = lower.get(CREDENTIAL_SOURCE)
-    source = None if text is None else _Source.parse(text)
+    source = None if text is None else _RenewalFunction.parse(text)
     names = {EXPIRES_AT, REFRESH_OFFSET} | (source.names if source else set())
     values = {name: lower[name] for name in names if name in lower}
     key = json.dumps(values, sort_keys=True, default=str) if source is None else str(text)
-    with _Known.lock:
-        known = _Known.by_source.get(key)
+    with _KnownCredentials.lock:
+        known = _KnownCredentials.by_source.get(key)
         if known is None:
-            known = _Known.by_source[key] = Credentials(source, values)
-        _Known.by_source.move_to_end(key)
-        while len(_Known.by_source) > _MOST_SOURCES:
-            _Known.by_source.popitem(last=False)
+            known = _KnownCredentials.by_source[key] = Credentials(source, values)
+        _KnownCredentials.by_source.move_to_end(key)
+        while len(_KnownCredentials.by_source) > _MOST_SOURCES:
+            _KnownCredentials.by_source.popitem(last=False)
     known.adopt(values)
     return known
 
@@ -271,8 +271,8 @@ def credentials_of(options: Mapping[str, Any]) -> Credentials | None:
 @after_fork
 def _renew_locks() -> None:
     # Another thread of the parent may have held a lock.
-    _Known.lock = threading.Lock()
-    _Known.by_source.clear()
+    _KnownCredentials.lock = threading.Lock()
+    _KnownCredentials.by_source.clear()
 
 
 def _now() -> float:

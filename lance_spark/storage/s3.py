@@ -172,13 +172,13 @@ def _newest(arguments: RenewedArguments) -> Any:
     """Return credentials as a signer of requests takes them."""
     from aiobotocore.credentials import AioCredentials
 
-    class Newest(AioCredentials):  # type: ignore[misc]
+    class RenewedCredentials(AioCredentials):  # type: ignore[misc]
         async def get_frozen_credentials(self) -> Any:
             current = await arguments.of_loop()
             names = ("key", "secret", "token")
             return await AioCredentials(*map(current.get, names)).get_frozen_credentials()
 
-    return Newest("", "")
+    return RenewedCredentials("", "")
 
 
 def head(fs: Any, path: str) -> dict[str, Any]:

@@ -61,7 +61,7 @@ from lance_spark.storage.remote import (
 from lance_spark.storage.renewal import RenewedArguments, credentials_of, merged
 from lance_spark.storage.retry import MAX_RETRIES, Retries, create_once
 from lance_spark.storage.s3 import is_s3, prepare, single_tries
-from lance_spark.storage.scheduler import Group, Request, Scheduler
+from lance_spark.storage.scheduler import Group, ReadRequest, Scheduler
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.uri import Location, check_relative, check_root, escaped, parse_uri
 from lance_spark.storage.write import output as outputs
@@ -388,7 +388,7 @@ class ObjectStore(Folders):
         file = self._kept(path, None, tag)
         kept = file.get(WHOLE, on_disk=True)
         is_first = kept is not None and file.is_first_use(WHOLE)
-        if isinstance(kept, Request):
+        if isinstance(kept, ReadRequest):
             self._scheduler.need([kept])
             kept = arrived(kept)
         if kept is not None:
@@ -415,7 +415,7 @@ class ObjectStore(Folders):
         full = self._full(path)
         # Without a start, s3fs requests the size first.
         start = 0 if is_s3(self._fs) else None
-        request = Request(Group(self._retries), full, start, None)
+        request = ReadRequest(Group(self._retries), full, start, None)
         if self._kept(path, None, None).expect(WHOLE, request):
             self._scheduler.send([request], ahead=True)
 

@@ -28,7 +28,7 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import is_variable
 from lance_spark.encoding.meta import FieldReader
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v0_1.pages import EncodedPages, Numbers, Pages, bounds_of
+from lance_spark.encoding.v0_1.pages import EncodedPages, FieldPages, Numbers, bounds_of
 from lance_spark.encoding.v0_1.plain import PlainReader, encode_plain
 from lance_spark.encoding.v0_1.var_binary import VarBinaryReader, encode_var_binary
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
@@ -42,11 +42,11 @@ class DictionaryReader:
     ----------
     dtype : pa.DataType
         A dictionary type.
-    pages : Pages
+    pages : FieldPages
         Pages of the positions.
     bounds : int64 array
         First row of each page, and the number of all rows.
-    values : Pages
+    values : FieldPages
         The only page of the values.
     size : int
         Size of the file in bytes.
@@ -60,7 +60,7 @@ class DictionaryReader:
     """
 
     def __init__(
-        self, dtype: pa.DataType, pages: Pages, bounds: Numbers, values: Pages, size: int
+        self, dtype: pa.DataType, pages: FieldPages, bounds: Numbers, values: FieldPages, size: int
     ) -> None:
         self._dtype = dtype
         self._positions = PlainReader(dtype.index_type, pages, bounds, size)
@@ -106,7 +106,7 @@ def check_values(dtype: pa.DataType) -> None:
         raise UnsupportedTypeError(f"file version 0.1 has no dictionaries of {dtype} values")
 
 
-def open_values(dtype: pa.DataType, values: Pages, size: int) -> FieldReader:
+def open_values(dtype: pa.DataType, values: FieldPages, size: int) -> FieldReader:
     """Return the reader of the values of a dictionary, of type `dtype`; see `DictionaryReader`."""
     bounds = bounds_of(np.maximum(values.lengths, 0))
     if is_variable(dtype):

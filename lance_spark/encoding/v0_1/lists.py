@@ -19,8 +19,8 @@ from lance_spark.encoding.meta import FieldReader
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v0_1.pages import (
     EncodedPages,
+    FieldPages,
     Numbers,
-    Pages,
     PagesReader,
     read_extents,
     spans_of,
@@ -30,7 +30,7 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.storage.source import ReadPlan
 
 
-class ListReader(PagesReader):
+class ListPagesReader(PagesReader):
     """Reads lists or large lists; see `PagesReader`.
 
     Parameters
@@ -43,7 +43,7 @@ class ListReader(PagesReader):
     def __init__(
         self,
         dtype: pa.DataType,
-        pages: Pages,
+        pages: FieldPages,
         bounds: Numbers,
         items: FieldReader,
         item_bounds: Numbers,
@@ -115,7 +115,7 @@ def encode_offsets(
     positions = start + (np.cumsum(entries) - entries) * dtype.itemsize
     items = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     item_cuts = (firsts - firsts[0]).astype(np.int64)
-    return EncodedPages(Pages(positions, entries), [data]), items, item_cuts
+    return EncodedPages(FieldPages(positions, entries), [data]), items, item_cuts
 
 
 def _has_no_bytes(dtype: pa.DataType) -> bool:

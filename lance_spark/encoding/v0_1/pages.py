@@ -28,7 +28,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pages:
+class FieldPages:
     """The pages of one field, one for each batch.
 
     Attributes
@@ -82,13 +82,13 @@ class EncodedPages:
 
     Attributes
     ----------
-    pages : Pages
+    pages : FieldPages
         Their positions in the file, and the numbers of their values.
     buffers : sequence of uint8 array
         To be written back to back, from the position that the encoder was given.
     """
 
-    pages: Pages
+    pages: FieldPages
     buffers: Sequence[Bytes] = ()
 
     @property
@@ -128,7 +128,7 @@ class PagesReader:
     Parameters
     ----------
     dtype : pa.DataType
-    pages : Pages
+    pages : FieldPages
         Of the values, or of their offsets.
     bounds : int64 array
         First row of each page, and the number of all rows.
@@ -148,7 +148,7 @@ class PagesReader:
     def __init__(
         self,
         dtype: pa.DataType,
-        pages: Pages,
+        pages: FieldPages,
         bounds: Numbers,
         size: int,
         bits: int,
@@ -229,12 +229,12 @@ def spans_of(rows: Rows, bounds: Numbers) -> Spans:
     return Spans(batch, rows[firsts] - bounds[batch], rows[lasts] - bounds[batch] + 1)
 
 
-def read_values(pages: Pages, spans: Spans, width: int, extra: int = 0) -> ReadPlan[Bytes]:
+def read_values(pages: FieldPages, spans: Spans, width: int, extra: int = 0) -> ReadPlan[Bytes]:
     """Plan the reading of values that are whole bytes.
 
     Parameters
     ----------
-    pages : Pages
+    pages : FieldPages
         Checked.
     spans : Spans
     width : int
@@ -273,7 +273,7 @@ def read_ranges(starts: Numbers, sizes: Numbers) -> ReadPlan[Bytes]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Extents:
+class SpanExtents:
     """Lengths and positions of some values, from their offsets.
 
     Attributes
@@ -302,8 +302,8 @@ class Extents:
 
 
 def read_extents(
-    pages: Pages, spans: Spans, dtype: type[np.int32] | type[np.int64]
-) -> ReadPlan[Extents]:
+    pages: FieldPages, spans: Spans, dtype: type[np.int32] | type[np.int64]
+) -> ReadPlan[SpanExtents]:
     """Plan the reading of offsets: value ``i`` of a page goes from its offset ``i`` to its offset
     ``i + 1``.
 
@@ -331,4 +331,4 @@ def read_extents(
         raise CorruptFileError(
             f"the offsets of batch {int(spans.batch[bad])} are negative or decrease"
         )
-    return Extents(lengths, wide[starts_at], wide[stops_at])
+    return SpanExtents(lengths, wide[starts_at], wide[stops_at])

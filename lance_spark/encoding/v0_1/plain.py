@@ -34,8 +34,8 @@ from lance_spark.encoding.arrow_blocks import (
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v0_1.pages import (
     EncodedPages,
+    FieldPages,
     Numbers,
-    Pages,
     PagesReader,
     Spans,
     read_ranges,
@@ -56,7 +56,7 @@ class PlainReader(PagesReader):
         The type has no fixed width.
     """
 
-    def __init__(self, dtype: pa.DataType, pages: Pages, bounds: Numbers, size: int) -> None:
+    def __init__(self, dtype: pa.DataType, pages: FieldPages, bounds: Numbers, size: int) -> None:
         self._bits = plain_bits(dtype)
         _, self._per_row = innermost_items(dtype)
         self._is_bits = self._bits == self._per_row
@@ -105,7 +105,7 @@ def encode_plain(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
     """
     lengths = np.diff(cuts)
     if pat.is_null(array.type):
-        return EncodedPages(Pages(np.full(len(lengths), start, np.int64), lengths))
+        return EncodedPages(FieldPages(np.full(len(lengths), start, np.int64), lengths))
     values, per_row = array, 1
     while pat.is_fixed_size_list(values.type):
         per_row *= values.type.list_size
@@ -119,7 +119,7 @@ def encode_plain(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
         first, last = values.offset * width, (values.offset + len(values)) * width
         data = _bytes_of(values)[first:last]
         begins = ends[:-1] * width
-    return EncodedPages(Pages(start + begins, lengths), [data])
+    return EncodedPages(FieldPages(start + begins, lengths), [data])
 
 
 def plain_bits(dtype: pa.DataType) -> int:

@@ -28,8 +28,8 @@ from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v0_1.pages import (
     EncodedPages,
+    FieldPages,
     Numbers,
-    Pages,
     PagesReader,
     read_extents,
     read_ranges,
@@ -52,7 +52,7 @@ class VarBinaryReader(PagesReader):
     """
 
     def __init__(
-        self, dtype: pa.DataType, nullable: bool, pages: Pages, bounds: Numbers, size: int
+        self, dtype: pa.DataType, nullable: bool, pages: FieldPages, bounds: Numbers, size: int
     ) -> None:
         super().__init__(dtype, pages, bounds, size, _OFFSET_BITS, extra=1)
         self._nullable = nullable
@@ -105,7 +105,7 @@ def encode_var_binary(array: pa.Array, cuts: Numbers, start: int) -> EncodedPage
     for page in range(len(lengths)):
         buffers.append(block.data[firsts[page] : firsts[page + 1]])
         buffers.append(parts[position[page] : position[page + 1]])
-    return EncodedPages(Pages(firsts[1:] + shift, lengths), buffers)
+    return EncodedPages(FieldPages(firsts[1:] + shift, lengths), buffers)
 
 
 def _stored(array: pa.Array) -> VariableWidthBlock:

@@ -70,7 +70,7 @@ def check_rows(
         )
 
 
-class ColumnReader:
+class PagedColumnReader:
     """Reads rows of one column.
 
     Decoders of the last pages are kept with their dictionaries and decompressed bytes, so a scan in
@@ -193,7 +193,7 @@ def open_blob(dtype: pa.DataType, column: ColumnMeta, location: PageLocation) ->
         ) from None
     if name != "blob":
         # The column became a blob column after this file was written, or its writer has no blobs.
-        return ColumnReader(dtype, column, location)
+        return PagedColumnReader(dtype, column, location)
     if not pat.is_struct(dtype) or [field.type for field in dtype] != [pa.uint64(), pa.uint64()]:
         raise UnsupportedEncodingError(f"{location}: a blob cannot be read as type {dtype}")
-    return ColumnReader(dtype, column, location)
+    return PagedColumnReader(dtype, column, location)

@@ -31,7 +31,7 @@ from lance_spark.encoding.meta import (
     total_rows,
 )
 from lance_spark.encoding.v2_0.columns import (
-    ColumnReader,
+    PagedColumnReader,
     Wrapped,
     check_header,
     open_blob,
@@ -131,7 +131,7 @@ def _open(
         elif octets is not None:
             reader = ByteLists(plain, column, octets, location)
         else:
-            reader = ColumnReader(plain, column, location)
+            reader = PagedColumnReader(plain, column, location)
         return (reader if plain == field.type else Wrapped(reader, field.type)), rows
     is_struct = pat.is_struct(dtype)
     below_list = in_list or not is_struct

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.encoding.v0_1.dictionary import encode_values, open_values
-from lance_spark.encoding.v0_1.pages import Pages
+from lance_spark.encoding.v0_1.pages import FieldPages
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
@@ -94,7 +94,7 @@ def read_dictionary(field: Field) -> pa.Array | None:
     if not field.dictionary_pages or not message.HasField("dictionary"):
         return None
     position, data = message.dictionary, field.dictionary_pages
-    pages = Pages(np.array([position.offset], np.int64), np.array([position.length], np.int64))
+    pages = FieldPages(np.array([position.offset], np.int64), np.array([position.length], np.int64))
     reader = open_values(field.arrow_field.type.value_type, pages, len(data))
     (values,) = run_plans(_Memory(data), [reader.read(range(position.length))])
     return values

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from lance_spark.encoding.v0_1.pages import Numbers, Pages
+from lance_spark.encoding.v0_1.pages import FieldPages, Numbers
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.footer import Tail
 from lance_spark.file.schema.field import Field
@@ -159,7 +159,7 @@ def _of_rows(fields: Iterable[Field]) -> Iterator[Field]:
 
 def read_pages(
     tail: Tail, table: int, first_id: int, num_batches: int, ids: Iterable[int]
-) -> dict[int, Pages]:
+) -> dict[int, FieldPages]:
     """Read the entries of some fields in a page table, with at most one read.
 
     Parameters
@@ -191,7 +191,7 @@ def read_pages(
     for id_, raw in zip(unique_ids, tail.read(ranges), strict=True):
         # Tables are not aligned, but wider views need alignment.
         entries = raw.copy().view("<i8").reshape(num_batches, 2)
-        result[id_] = Pages(entries[:, 0], entries[:, 1])
+        result[id_] = FieldPages(entries[:, 0], entries[:, 1])
     return result
 
 

@@ -31,8 +31,8 @@ import pyarrow.types as pat
 from lance_spark.encoding.meta import FieldReader
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v0_1.dictionary import open_values
-from lance_spark.encoding.v0_1.field import Node, has_pages, open_field, stored_bytes
-from lance_spark.encoding.v0_1.pages import Pages
+from lance_spark.encoding.v0_1.field import FieldNode, has_pages, open_field, stored_bytes
+from lance_spark.encoding.v0_1.pages import FieldPages
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 from lance_spark.file.checks import check_rows, named
 from lance_spark.file.footer import Tail, open_tail
@@ -61,7 +61,7 @@ class LegacyFileReader:
         self._footer = footer
         self._first_id = first_id
         self._counts = np.diff(footer.bounds)
-        self._pages: dict[int, Pages] = {}
+        self._pages: dict[int, FieldPages] = {}
         self._readers: dict[tuple[int, ...], FieldReader] = {}
 
     @classmethod
@@ -257,7 +257,7 @@ class LegacyFileReader:
             self._readers[key] = reader
         return reader
 
-    def _node(self, field: Field) -> Node:
+    def _node(self, field: Field) -> FieldNode:
         field = paged_json(field)
         dtype = field.arrow_field.type
         if field.children and not (
@@ -268,9 +268,9 @@ class LegacyFileReader:
             )
         dictionary = self._dictionary(field) if pat.is_dictionary(dtype) else None
         children = tuple(self._node(child) for child in field.children)
-        return Node(field.arrow_field, self._pages.get(field.id), children, dictionary)
+        return FieldNode(field.arrow_field, self._pages.get(field.id), children, dictionary)
 
-    def _dictionary(self, field: Field) -> Pages | None:
+    def _dictionary(self, field: Field) -> FieldPages | None:
         file_field = self.schema.field_by_id(field.id)
         if file_field is None:
             return None
@@ -278,4 +278,6 @@ class LegacyFileReader:
         if not message.HasField("dictionary"):
             return None
         position = message.dictionary
-        return Pages(np.array([position.offset], np.int64), np.array([position.length], np.int64))
+        return FieldPages(
+            np.array([position.offset], np.int64), np.array([position.length], np.int64)
+        )

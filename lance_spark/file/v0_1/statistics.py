@@ -50,7 +50,7 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import is_text, is_variable
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.row_ranges import RowRanges
-from lance_spark.encoding.v0_1.field import Node, open_field
+from lance_spark.encoding.v0_1.field import FieldNode, open_field
 from lance_spark.encoding.v0_1.pages import Numbers
 from lance_spark.errors import CorruptFileError, InvalidInputError, LanceError
 from lance_spark.file.footer import Tail
@@ -169,7 +169,7 @@ def _read(
     pages = read_pages(tail, table, 0, 1, rows.values())
     counts = np.array([footer.num_batches], np.int64)
     plans = [
-        open_field(Node(part.arrow_field, pages[rows[part.id]]), counts, source.size).read(
+        open_field(FieldNode(part.arrow_field, pages[rows[part.id]]), counts, source.size).read(
             range(footer.num_batches)
         )
         for part in parts.values()

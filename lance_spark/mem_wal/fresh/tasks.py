@@ -27,7 +27,7 @@ from lance_spark.scan.predicates.conditions import (
     candidates_of_all,
     matching,
 )
-from lance_spark.scan.task import READ_AHEAD, Part, ScanTask
+from lance_spark.scan.task import READ_AHEAD, BatchesReader, ScanTask
 from lance_spark.table.paths import TablePaths
 
 #: Id that `_tombstone` has in scans. Its id in an SSTable can belong to a column of the base table.
@@ -149,7 +149,7 @@ class LogTask(ScanTask):
 
     def _parts(
         self, paths: TablePaths, open_files: OpenFiles | None, *, prefetch: bool, at_once: bool
-    ) -> Iterator[Part]:
+    ) -> Iterator[BatchesReader]:
         """Yield the function that reads the rows."""
         yield lambda _, metrics: self._rows(paths, metrics)
 

@@ -152,7 +152,7 @@ def change_status(
             return new
         # A compaction removes SSTables from the manifest, and does not claim the shard.
         newest = read_latest(store, manifest.shard)
-    raise _overtaken(store, manifest.shard)
+    raise _lost_shard_error(store, manifest.shard)
 
 
 def check_store(store: ObjectStore) -> None:
@@ -212,7 +212,7 @@ def _claimed(
         new = publish(store, replace(newest, version=newest.version + 1, writer_epoch=target))
         if new is not None:
             return new
-    raise _overtaken(store, shard)
+    raise _lost_shard_error(store, shard)
 
 
 def _check_newest(store: ObjectStore, manifest: ShardManifest, entries: Iterable[Entry]) -> None:
@@ -231,7 +231,7 @@ def _check_entries(store: ObjectStore, manifest: ShardManifest, entries: FieldEn
         )
 
 
-def _overtaken(store: ObjectStore, shard: uuid.UUID) -> CommitConflictError:
+def _lost_shard_error(store: ObjectStore, shard: uuid.UUID) -> CommitConflictError:
     return CommitConflictError(
         f"{store.display}: another client has claimed shard {shard} at the same time; try again "
         "when it has finished",

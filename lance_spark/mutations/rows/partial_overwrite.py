@@ -120,7 +120,7 @@ class ReplaceRows(WriteStrategy):
 
         def change(current: OpenTable) -> Manifest:
             if self.reads_rows and current.version != job.read_version:
-                raise _overtaken(current, "rows that its query has read were changed")
+                raise _changed_meanwhile_error(current, "rows that its query has read were changed")
             _check_columns(current, job, self.condition)
             condition = [self.condition]
             return replace_once(
@@ -142,16 +142,18 @@ def _check_columns(table: OpenTable, job: WriteJob, condition: Predicate) -> Non
             field.name,
             field.logical_type,
         ):
-            raise _overtaken(
+            raise _changed_meanwhile_error(
                 table, f"column {field.name!r} was dropped, renamed or given another type"
             )
     if not job.has_targets(table.manifest):
-        raise _overtaken(table, "a base path that has new rows was changed")
+        raise _changed_meanwhile_error(table, "a base path that has new rows was changed")
     if table.version != job.read_version and not job.fits(table.manifest):
-        raise _overtaken(table, "the columns no longer fit the rows to write: they were changed")
+        raise _changed_meanwhile_error(
+            table, "the columns no longer fit the rows to write: they were changed"
+        )
 
 
-def _overtaken(table: OpenTable, change: str) -> CommitConflictError:
+def _changed_meanwhile_error(table: OpenTable, change: str) -> CommitConflictError:
     return CommitConflictError(
         f"{table.store.display}: {change} by version {table.version}, while this overwrite was "
         "running; write again",

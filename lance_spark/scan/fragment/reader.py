@@ -42,7 +42,7 @@ from lance_spark.scan.fragment.selection import (
     live_to_physical,
     plan_ranges,
 )
-from lance_spark.scan.kept_dictionaries import is_kept, plain
+from lance_spark.scan.kept_dictionaries import decoded, is_preserved
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.prefetch import AHEAD_BYTES, prefetched
@@ -432,8 +432,8 @@ class SelectiveReader:
                     if isinstance(selected, slice)
                     else column.take(pa.array(selected))
                 )
-                if is_kept(values, self._columns.fields[position]):
-                    values = plain(values)
+                if is_preserved(values, self._columns.fields[position]):
+                    values = decoded(values)
                 field = self._columns.fields[position]
                 if field.has_json and not values.type.equals(field.arrow_field.type):
                     values = self._texts(values, field, rows)

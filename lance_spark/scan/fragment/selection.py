@@ -38,7 +38,7 @@ from lance_spark.file.schema.json_fields import paged_json
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.column_reader import ALIGNMENT, ColumnReader
 from lance_spark.scan.fragment.fragment_files import FragmentFiles
-from lance_spark.scan.kept_dictionaries import keeping
+from lance_spark.scan.kept_dictionaries import preserve_dictionaries
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import (
     Condition,
@@ -158,7 +158,7 @@ class FilterReader:
         schema = Schema.of_paths(path for condition in filters for path in condition.paths)
         self.fields = schema.fields
         # Overlays replace values of plain arrays.
-        fields = self.fields if files.overlays is not None else keeping(self.fields)
+        fields = self.fields if files.overlays is not None else preserve_dictionaries(self.fields)
         # Functions of JSON search JSONB; other conditions make texts of it.
         fields = tuple(map(paged_json, fields))
         # Conditions on blobs test for null.

@@ -380,7 +380,7 @@ class Scan:
         UnsupportedTypeError
             A value, or a type, has no counterpart in Spark.
         """
-        from lance_spark.scan.task import keeping_dictionaries
+        from lance_spark.scan.task import with_dictionaries
         from lance_spark.spark.types.convert import BatchConverter
         from lance_spark.spark.types.mapping import batch_schema
 
@@ -393,7 +393,7 @@ class Scan:
 
                     batches = top_batches(task, self.top, self.metrics)
                 else:
-                    task = keeping_dictionaries(task) if keep else task
+                    task = with_dictionaries(task) if keep else task
                     batches = task.batches(self.metrics, prefetch=self.ahead)
                 for batch in batches:
                     yield from convert(batch) if len(output) else (batch.select([]),)

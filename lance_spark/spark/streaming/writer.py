@@ -42,7 +42,7 @@ from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.write.planning import make_writer
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
-from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken, overtaken
+from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken, stale_batch_error
 from lance_spark.table.commit.transaction import read_transaction, with_message
 from lance_spark.table.commit.write_commit import commit_on_newest
 from lance_spark.table.commit.write_job import WriteJob
@@ -194,7 +194,7 @@ def _check_repeated(job: WriteJob, write_token: WriteToken | None, version: int)
     store = job.store()
     number = write_token.number_of(read_transaction(store, read_version(store, version)))
     if number is not None and number > write_token.number:
-        raise overtaken(store, write_token.id, number, write_token.number)
+        raise stale_batch_error(store, write_token.id, number, write_token.number)
 
 
 def _ours(messages: Sequence[WriterCommitMessage | None]) -> list[StreamCommitMessage]:

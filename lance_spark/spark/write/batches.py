@@ -81,7 +81,7 @@ def decode(value: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     places = pairs[columns:]
     if places.size and (places.min() < 0 or (places[:, 0] + places[:, 1]).max() > value.size):
         raise _malformed("a buffer lies outside")
-    parts = _Parts(value, iter(pairs[:columns].tolist()), iter(places.tolist()))
+    parts = _ArrayParts(value, iter(pairs[:columns].tolist()), iter(places.tolist()))
     try:
         arrays = [parts.array(field.type) for field in schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -92,7 +92,7 @@ def decode(value: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     return batch
 
 
-class _Parts:
+class _ArrayParts:
     """Makes arrays of the nodes and buffers of a value, in their order."""
 
     def __init__(

@@ -314,12 +314,12 @@ def _renewing(settings: Mapping[str, Any], renewed: RenewedArguments) -> Any:
     client = _client(settings)
     from botocore.credentials import Credentials
 
-    class Newest(Credentials):  # type: ignore[misc]
+    class RenewedKeys(Credentials):  # type: ignore[misc]
         def get_frozen_credentials(self) -> Any:
             current = _settings(renewed())
             return Credentials(*map(current.get, _CREDENTIALS)).get_frozen_credentials()
 
-    client._request_signer._credentials = Newest("", "")
+    client._request_signer._credentials = RenewedKeys("", "")
     return client
 
 

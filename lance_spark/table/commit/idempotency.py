@@ -105,7 +105,9 @@ class WriteToken:
         )
 
 
-def overtaken(store: ObjectStore, query_id: str, newest: int, number: int) -> InvalidInputError:
+def stale_batch_error(
+    store: ObjectStore, query_id: str, newest: int, number: int
+) -> InvalidInputError:
     """Return the error for a batch of a stream whose table has a later one.
 
     Spark repeats only the last batch, so the rows of this one may never have been written.

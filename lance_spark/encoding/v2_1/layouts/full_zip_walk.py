@@ -58,7 +58,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class FullZipEntries:
     """The entries of some rows, in order.
 
     Attributes
@@ -94,7 +94,7 @@ def numbers_at(data: Bytes, positions: IndexArray, width: int) -> IndexArray:
     return numbers
 
 
-def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> Entries:
+def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> FullZipEntries:
     """Return the entries of rows that lie at ``data[starts[i]:ends[i]]``.
 
     Raises
@@ -110,11 +110,11 @@ def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> 
         definition = control & mask
         value_at = positions + grid.control + np.where(definition == 0, grid.width, 0)
         visible = definition <= grid.max_visible
-        return Entries(control, value_at[visible], length[visible])
+        return FullZipEntries(control, value_at[visible], length[visible])
     positions, control = _fixed_entries(grid, data, starts, ends)
     value_at = positions.compress((control & mask) <= grid.max_visible)
     value_at += grid.control
-    return Entries(control, value_at, np.full(len(value_at), grid.width))
+    return FullZipEntries(control, value_at, np.full(len(value_at), grid.width))
 
 
 def _fixed_entries(

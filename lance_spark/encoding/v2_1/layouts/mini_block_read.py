@@ -100,7 +100,7 @@ class DecodedChunks:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _ChunkParts:
     """Positions of the parts of the requested chunks."""
 
     num_levels: IndexArray
@@ -339,7 +339,7 @@ class MiniBlockPage:
             raise CorruptFileError(f"{block.num_values} values where there must be {total}")
         return DecodedChunks(block, result, parts.num_levels)
 
-    def _parts(self, data: Bytes, starts: IndexArray, sizes: IndexArray) -> _Parts:
+    def _parts(self, data: Bytes, starts: IndexArray, sizes: IndexArray) -> _ChunkParts:
         layout = self._layout
         has_rep, has_def = layout.HasField("rep_compression"), layout.HasField("def_compression")
         width = 4 if layout.has_large_chunk else 2
@@ -369,7 +369,7 @@ class MiniBlockPage:
                 raise CorruptFileError("a chunk is shorter than its buffers")
             buffers.append(ChunkBuffer(data, position, size))
             position = position + (size + 7) // 8 * 8
-        return _Parts(
+        return _ChunkParts(
             num_levels,
             buffers.pop(0) if has_rep else None,
             buffers.pop(0) if has_def else None,

@@ -36,7 +36,7 @@ _MAX_VALUES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class RowIndex:
+class ChunkRowEnds:
     """The ends of rows, for pages with lists.
 
     Attributes
@@ -84,13 +84,13 @@ class ChunkTable:
         Start of each chunk in the data buffer, and its end.
     values_at : int64 array of chunks + 1
         Number of the first value of each chunk, and the number of values.
-    rows : RowIndex or None
+    rows : ChunkRowEnds or None
         None if every value is a row.
     """
 
     bytes_at: IndexArray
     values_at: IndexArray
-    rows: RowIndex | None
+    rows: ChunkRowEnds | None
 
     @property
     def nbytes(self) -> int:
@@ -115,7 +115,7 @@ class ChunkTable:
 
 
 def parse_chunk_table(
-    words: Bytes, *, large: bool, num_values: int, data_size: int, rows: RowIndex | None
+    words: Bytes, *, large: bool, num_values: int, data_size: int, rows: ChunkRowEnds | None
 ) -> ChunkTable:
     """Parse the chunk table of a page.
 
@@ -128,7 +128,7 @@ def parse_chunk_table(
         Values of the page.
     data_size : int
         Length of the buffer of the chunks.
-    rows : RowIndex or None
+    rows : ChunkRowEnds or None
 
     Raises
     ------
@@ -209,7 +209,7 @@ def parse_chunk_tables(
     return ChunkTables(sizes, counts, lasts)
 
 
-def parse_row_index(data: Bytes, *, depth: int, num_chunks: int, num_rows: int) -> RowIndex:
+def parse_row_index(data: Bytes, *, depth: int, num_chunks: int, num_rows: int) -> ChunkRowEnds:
     """Parse the repetition index of a page.
 
     Raises
@@ -226,7 +226,7 @@ def parse_row_index(data: Bytes, *, depth: int, num_chunks: int, num_rows: int) 
     unfinished: BoolArray = np.any(table[:, 1:], axis=1)
     if unfinished[-1]:
         raise CorruptFileError("the last chunk leaves a row unfinished")
-    return RowIndex(bounds(ends), unfinished)
+    return ChunkRowEnds(bounds(ends), unfinished)
 
 
 def has_same_encoding(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:

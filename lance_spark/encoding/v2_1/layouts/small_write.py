@@ -40,7 +40,7 @@ class _Width(NamedTuple):
     offset: int
 
 
-class _Frame(NamedTuple):
+class _PageFrame(NamedTuple):
     """The parts of a page around its levels and values. It has one chunk."""
 
     table: bytes
@@ -171,7 +171,7 @@ def _frame(
     definition: int | None,
     values: int,
     large: bool,
-) -> _Frame:
+) -> _PageFrame:
     """Return the common parts of pages whose levels and values have `definition` and `values`
     bytes.
     """
@@ -182,4 +182,4 @@ def _frame(
     words = sum(-(-size // 8) for size in (len(head), definition or 0, values))
     table = (words - 1 << 4).to_bytes(4 if large else 2, "little")
     message = _mini_block(width, layers, count, definition is not None, large)
-    return _Frame(table, head, end, message)
+    return _PageFrame(table, head, end, message)

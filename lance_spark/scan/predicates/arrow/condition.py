@@ -14,7 +14,7 @@ from lance_spark.errors import EvaluationError, InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import read_json
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.kept_dictionaries import is_kept, plain
+from lance_spark.scan.kept_dictionaries import decoded, is_preserved
 from lance_spark.scan.predicates.arrow.bounds import bounds_of
 from lance_spark.scan.predicates.arrow.evaluation import Evaluation, evaluation_of
 from lance_spark.scan.predicates.arrow.tree import tree_of
@@ -144,8 +144,8 @@ def _as_declared(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBat
     columns = []
     for field in fields:
         array = batch.column(batch.schema.get_field_index(field.name))
-        if is_kept(array, field):
-            array = plain(array)
+        if is_preserved(array, field):
+            array = decoded(array)
         if field.has_json and not array.type.equals(field.arrow_field.type):
             array = read_json(array, field, "filter")
         columns.append(array)

@@ -20,9 +20,9 @@ from lance_spark.file.schema.field import Field
 from lance_spark.scan.predicates.arrow.bounds import exact_equality
 from lance_spark.scan.predicates.arrow.tree import (
     ASSOCIATIVE,
-    Call,
+    ArrowCall,
+    ArrowNode,
     ExpressionTree,
-    Node,
     call,
     depth_of,
 )
@@ -116,9 +116,9 @@ class _Splitter:
         self._fields = fields
         self.expressions: list[pc.Expression] = []
 
-    def split(self, node: Node, level: int) -> int | Combined:
+    def split(self, node: ArrowNode, level: int) -> int | Combined:
         """Return the number of the expression of a node, or a function of its parts."""
-        if depth_of(node) > _WHOLE and isinstance(node, Call) and level < _MAX_SPLIT:
+        if depth_of(node) > _WHOLE and isinstance(node, ArrowCall) and level < _MAX_SPLIT:
             if node.function == "invert":
                 return Combined(node.function, (self.split(node.args[0], level + 1),))
             if node.function in ASSOCIATIVE:
@@ -131,10 +131,10 @@ class _Splitter:
         self.expressions.append(self._tree.expression(node))
         return len(self.expressions) - 1
 
-    def _chain(self, node: Call, level: int) -> Combined:
+    def _chain(self, node: ArrowCall, level: int) -> Combined:
         parts: list[int | Predicate | Combined] = []
         equalities: list[Predicate] = []
-        small: list[Node] = []
+        small: list[ArrowNode] = []
         for arg in node.args:
             equality = None
             if node.function in _DISJUNCTIONS:

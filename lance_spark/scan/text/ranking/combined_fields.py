@@ -27,7 +27,7 @@ from lance_spark.encoding.rows import RowNumbers, distinct
 from lance_spark.scan.indexes.moved_rows import in_fragments
 from lance_spark.scan.text.files.index import TokenPostings
 from lance_spark.scan.text.ranking.hits import Hits
-from lance_spark.scan.text.ranking.scoring import Part, Statistics, Terms, shares
+from lance_spark.scan.text.ranking.scoring import ScoredPart, Statistics, Terms, shares
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 
@@ -53,7 +53,7 @@ class FieldRows:
 
     def add(
         self,
-        part: Part,
+        part: ScoredPart,
         postings: TokenPostings,
         addresses: UInt64Array,
         is_live: npt.NDArray[np.bool_],

@@ -133,13 +133,13 @@ def best_scored(
     """
     lists = part.posting_lists(terms.tokens)
     if best and sum(len(documents) for documents, _ in lists) >= _FEW_POSTINGS:
-        result = _Search(part, lists, terms, statistics, boost).best(best)
+        result = _BlockMaxSearch(part, lists, terms, statistics, boost).best(best)
         if result is not None:
             return result
     return scored(part, TokenPostings.of(lists), terms, statistics, boost, best)
 
 
-class _Search:
+class _BlockMaxSearch:
     """Searches the ranges of a part.
 
     Parameters

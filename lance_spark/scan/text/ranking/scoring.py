@@ -31,7 +31,7 @@ _SPARSE = 16
 _STEP = 1 << 15
 
 
-class Part(Protocol):
+class ScoredPart(Protocol):
     """Documents with numbers of their own."""
 
     @property
@@ -113,7 +113,7 @@ class Statistics:
             with_token,
         )
 
-    def with_part(self, part: Part, postings: TokenPostings) -> Statistics:
+    def with_part(self, part: ScoredPart, postings: TokenPostings) -> Statistics:
         """Return the sums with another part, whose postings of the tokens are given."""
         return Statistics(
             self.num_documents + part.num_documents,
@@ -156,7 +156,7 @@ def shares(
 
 
 def scored(
-    part: Part,
+    part: ScoredPart,
     postings: TokenPostings,
     terms: Terms,
     statistics: Statistics,
@@ -167,7 +167,7 @@ def scored(
 
     Parameters
     ----------
-    part : Part
+    part : ScoredPart
     postings : TokenPostings
         Of the tokens of the query in this part.
     terms : Terms
@@ -212,7 +212,7 @@ def _concatenated(pieces: Sequence[tuple[RowNumbers, Scores]]) -> tuple[RowNumbe
 
 
 def _ranges(
-    part: Part, postings: TokenPostings, terms: Terms, statistics: Statistics
+    part: ScoredPart, postings: TokenPostings, terms: Terms, statistics: Statistics
 ) -> Iterator[tuple[RowNumbers, Scores]]:
     """Yield the matches in each of several ranges of documents: large arrays take more time."""
     weights, mean = statistics.weights(terms), statistics.mean_length

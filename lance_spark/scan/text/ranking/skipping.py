@@ -58,7 +58,7 @@ def best_documents(
     is_long = counts > _FEW_BLOCKS * size
     if not is_long.any():
         return None
-    search = _Search(part, terms, statistics, is_long)
+    search = _WandSearch(part, terms, statistics, is_long)
     return search.best(boost, best)
 
 
@@ -88,7 +88,7 @@ def _factor(part: TextIndexPart, blocks: TokenBlocks) -> np.float64:
     return np.float64(score_ratios(part, blocks, np.array([np.argmax(blocks.scores)]))[0])
 
 
-class _Search:
+class _WandSearch:
     """Searches the intervals of a part.
 
     Parameters
