@@ -50,7 +50,7 @@ class UsedIndex(NamedTuple):
     column : str
     num_rows : int
         Rows of the fragments that it covers for which a comparison of the column can hold.
-    left : int
+    deferred : int
         Segments that are left to tasks; `num_rows` are those of the others.
     search : str
         How a vector search uses it.
@@ -60,13 +60,13 @@ class UsedIndex(NamedTuple):
     index_type: str
     column: str
     num_rows: int
-    left: int = 0
+    deferred: int = 0
     search: str = ""
 
     def __str__(self) -> str:
-        answers = [f"{self.num_rows} rows"] if self.num_rows or not self.left else []
-        if self.left:
-            answers.append(f"tasks search {self.left} of its segments")
+        answers = [f"{self.num_rows} rows"] if self.num_rows or not self.deferred else []
+        if self.deferred:
+            answers.append(f"tasks search {self.deferred} of its segments")
         answers += [self.search] if self.search else []
         return f"{self.name} ({self.index_type}): {', '.join(answers)}"
 

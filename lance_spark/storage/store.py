@@ -36,11 +36,12 @@ from lance_spark.storage.disk_ranges import (
     is_never_reused,
     parse_settings,
 )
+from lance_spark.storage.entity_tags import Tagged, tag_of
 from lance_spark.storage.errors import translated
 from lance_spark.storage.io_counts import CountedOutput, counts_of
 from lance_spark.storage.kept_ranges import KEPT, WHOLE, Keep, KeptFile
-from lance_spark.storage.listing import Folders
-from lance_spark.storage.objects import objects_of
+from lance_spark.storage.listing import FileInfo, local_tree, modified, remote_tree
+from lance_spark.storage.objects import Entry, objects_of
 from lance_spark.storage.options.fsspec_options import (
     COMMIT_LOCK,
     CREDENTIALS,
@@ -63,7 +64,7 @@ from lance_spark.storage.retry import MAX_RETRIES, Retries, create_once
 from lance_spark.storage.s3 import is_s3, prepare, single_tries
 from lance_spark.storage.scheduler import Group, ReadRequest, Scheduler
 from lance_spark.storage.source import ByteSource
-from lance_spark.storage.uri import Location, check_relative, check_root, escaped, parse_uri
+from lance_spark.storage.uri import Location, check_relative, check_root, escaped, join, parse_uri
 from lance_spark.storage.write import output as outputs
 from lance_spark.storage.write.output import LocalOutput, OutputFile
 
@@ -73,7 +74,16 @@ __all__ = ["ObjectStore", "OutputFile"]
 _BATCHES_AT_ONCE = 4
 
 
-class ObjectStore(Folders):
+# Named here because `ObjectStore.list` hides the built-in inside the class.
+_Names = list[str]
+_Files = list[tuple[str, int]]
+_TaggedFiles = list[Tagged]
+_Infos = list[FileInfo]
+_Entries = list[Entry]
+_Errors = list[StorageError | None]
+
+
+class ObjectStore:
     """The files below one root, usually the root of a table.
 
     Paths are relative to the root, with "/" between their parts on every system. A store can be
@@ -172,6 +182,25 @@ class ObjectStore(Folders):
         location = parse_uri(uri)
         check_root(uri)
         return cls(location, storage_options)
+
+    @property
+    def uri(self) -> str:
+        """The root: an absolute path on local disks, else a URI."""
+        return self._location.uri
+
+    @property
+    def object_uri(self) -> str:
+        """The root of the files: `uri` without escapes, and without the manifest store."""
+        return self._objects.uri
+
+    @property
+    def display(self) -> str:
+        """The root as errors show it."""
+        return self._location.display
+
+    def name(self, path: str) -> str:
+        """Return the name that errors give the file at `path`."""
+        return f"{self.display}/{path}"
 
     @property
     def scheme(self) -> str:
@@ -508,6 +537,117 @@ class ObjectStore(Folders):
             except FileNotFoundError:
                 return True
 
+    def list(self, folder: str) -> _Files:
+        """Return name and size of the files in `folder`, unordered; empty if it does not exist.
+
+        Files in its sub-folders are not listed. "" is the root. Raises StorageError.
+        """
+        if self._fs is None:
+            with translated(self.name(folder)):
+                return local.list_files(self._folder(folder))
+        return [
+            (_base(entry["name"]), entry["size"] or 0) for entry in self._entries(folder, "file")
+        ]
+
+    def list_names(self, folder: str) -> _Names:
+        """Return the names of the files in `folder`, unordered; empty if it does not exist.
+
+        Raises StorageError.
+        """
+        return self._names(folder, "file")
+
+    def list_tagged(self, folder: str) -> _TaggedFiles:
+        """Return the files in `folder` with their tags, unordered; empty if it does not exist.
+
+        Files of local disks have no tags. Raises StorageError.
+        """
+        if self._fs is None:
+            return [Tagged(name, None) for name in self.list_names(folder)]
+        return [
+            Tagged(_base(entry["name"]), tag_of(entry)) for entry in self._entries(folder, "file")
+        ]
+
+    def list_folders(self, folder: str) -> _Names:
+        """Return the names of the folders in `folder`, unordered; empty if it does not exist.
+
+        Raises StorageError.
+        """
+        return self._names(folder, "directory")
+
+    def _names(self, folder: str, entry_type: str) -> _Names:
+        if self._fs is None:
+            with translated(self.name(folder)):
+                return local.list_names(self._folder(folder), folders=entry_type == "directory")
+        return [_base(entry["name"]) for entry in self._entries(folder, entry_type)]
+
+    def list_first(self, folder: str, limit: int, after: str = "") -> _TaggedFiles:
+        """Return the first files in `folder`, ordered by the bytes of names, in one request.
+
+        Only for stores that list in this order.
+
+        Parameters
+        ----------
+        limit : int
+            Most files to return; up to 1,000.
+        after : str
+            Only files whose names are after this one.
+
+        Raises
+        ------
+        StorageError
+        """
+        objects = objects_of(self._fs)
+        with translated(self.name(folder), self._secrets):
+            return objects.first_files(self._folder(folder), limit, after, self._retries)
+
+    def list_tree(self, folder: str) -> _Infos:
+        """Return the files below `folder` at any depth, unordered; empty if it does not exist.
+
+        Raises StorageError.
+        """
+        check_relative(folder)
+        with translated(self.name(folder), self._secrets):
+            if self._fs is None:
+                return list(local_tree(self.uri, folder))
+            return list(remote_tree(self._fs, self.object_uri, folder, self._retries))
+
+    def modified(self, path: str) -> float | None:
+        """Return when a file was last written, in seconds since 1970 by the clock of the store.
+
+        None if the store does not report it. Raises MissingFileError, StorageError.
+        """
+        full = self._full(path)
+        with translated(self.name(path), self._secrets):
+            if self._fs is None:
+                return os.stat(full).st_mtime
+            return modified(self._retries.call(objects_of(self._fs).head, full))
+
+    def _full(self, path: str) -> str:
+        check_relative(path)
+        if self._fs is None:
+            return os.path.join(self.uri, *path.split("/"))
+        return join(self.object_uri, path)
+
+    def _folder(self, folder: str) -> str:
+        return self._full(folder) if folder else self.object_uri
+
+    def _entries(self, folder: str, entry_type: str) -> _Entries:
+        full = self._folder(folder)
+        try:
+            with translated(self.name(folder), self._secrets):
+                listed = list(objects_of(self._fs).entries(full, self._retries))
+        except MissingFileError:
+            return []
+        # Some object stores list the marker of the folder itself, or a file of the same name.
+        prefix = _base(full)
+        return [
+            entry
+            for entry in listed
+            if entry["type"] == entry_type
+            and _base(entry["name"])
+            and entry["name"].rstrip("/").split("/")[-2:-1] == [prefix]
+        ]
+
     def copy(self, source: str, target: str) -> None:
         """Copy a small file atomically, replacing an existing target.
 
@@ -536,9 +676,7 @@ class ObjectStore(Folders):
             if error is not None:
                 raise error
 
-    def delete_each(
-        self, paths: Sequence[str], at_once: int = AT_ONCE
-    ) -> list[StorageError | None]:
+    def delete_each(self, paths: Sequence[str], at_once: int = AT_ONCE) -> _Errors:
         """Delete files; return for each the error of the store, or None if it does not exist.
 
         Parameters
@@ -678,3 +816,7 @@ class ObjectStore(Folders):
 
     def _delete_one(self, path: str) -> None:
         self.delete([path])
+
+
+def _base(path: str) -> str:
+    return path.rstrip("/").rsplit("/", 1)[-1]

@@ -11,7 +11,7 @@ from lance_spark.spark.options import values
 from lance_spark.spark.options.declared import DYNAMIC, OverwriteFields
 from lance_spark.spark.options.option import parsed
 from lance_spark.spark.options.write import WriteOptions
-from lance_spark.table.commit.idempotency import WriteToken, write_of
+from lance_spark.table.commit.idempotency import WriteToken
 
 if TYPE_CHECKING:
     from lance_spark.scan.predicates.sql import SqlSettings
@@ -285,6 +285,6 @@ def _settings(session: Any) -> SqlSettings | None:
 
 def _write_token(fields: OverwriteFields) -> WriteToken | None:
     try:
-        return write_of(fields.txn_app_id, fields.txn_version)
+        return WriteToken.of_app(fields.txn_app_id, fields.txn_version)
     except InvalidInputError as error:
         raise InvalidOptionError(f"options {error}") from None

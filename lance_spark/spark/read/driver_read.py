@@ -230,7 +230,7 @@ def _blobs_are_small(plan: Plan, partitions: Sequence[LancePartition]) -> bool:
 def _is_decided_by_indexes(plan: Plan, partitions: Sequence[LancePartition]) -> bool:
     """Return whether indexes have shown which rows meet all filters."""
     decided = {
-        index.column for index in plan.indexes if index.index_type in _EXACT and not index.left
+        index.column for index in plan.indexes if index.index_type in _EXACT and not index.deferred
     }
     for partition in partitions:
         task = partition.task

@@ -80,6 +80,24 @@ class WriteToken:
         if self.lookback < 1:
             raise InvalidInputError(f"lookback must be 1 version or more, not {self.lookback}")
 
+    @classmethod
+    def of_app(cls, app_id: str | None, version: int | None) -> WriteToken | None:
+        """Return the token of a write that an application numbers; None if both are None.
+
+        Raises
+        ------
+        InvalidInputError
+            Only one of the arguments is given, or its value is not valid.
+        """
+        if (app_id is None) != (version is None):
+            raise InvalidInputError(
+                "txnAppId and txnVersion (txn_app_id and txn_version) must be given together: "
+                "the id of the application, and the number of its write"
+            )
+        if app_id is None or version is None:
+            return None
+        return cls(APP_ID, app_id, APP_VERSION, version)
+
     def properties(self) -> dict[str, str]:
         """Return the properties of the transaction."""
         return {self.id_key: self.id, self.number_key: str(self.number)}
@@ -119,24 +137,6 @@ def stale_batch_error(
         "checkpointLocation, without streamingQueryId or with a new one, from the first row that "
         "the table lacks"
     )
-
-
-def write_of(app_id: str | None, version: int | None) -> WriteToken | None:
-    """Return the token of a write that an application numbers; None if both arguments are None.
-
-    Raises
-    ------
-    InvalidInputError
-        Only one of the arguments is given, or its value is not valid.
-    """
-    if (app_id is None) != (version is None):
-        raise InvalidInputError(
-            "txnAppId and txnVersion (txn_app_id and txn_version) must be given together: "
-            "the id of the application, and the number of its write"
-        )
-    if app_id is None or version is None:
-        return None
-    return WriteToken(APP_ID, app_id, APP_VERSION, version)
 
 
 def find_committed_version(

@@ -25,11 +25,11 @@ def parse_local(text: str, schema: Schema) -> Predicate:
 
     The parameters and errors are those of `parse_predicate`.
     """
-    return parse_predicate(text, schema, LOCAL, local=True)
+    return parse_predicate(text, schema, LOCAL, pylance_dialect=True)
 
 
 def parse_predicate(
-    text: str, schema: Schema, settings: SqlSettings = DEFAULTS, *, local: bool = False
+    text: str, schema: Schema, settings: SqlSettings = DEFAULTS, *, pylance_dialect: bool = False
 ) -> Predicate:
     """Parse a predicate.
 
@@ -41,7 +41,7 @@ def parse_predicate(
         Of the table.
     settings : SqlSettings, optional
         Settings of the Spark session of the text; Spark's defaults if left out.
-    local : bool
+    pylance_dialect : bool
         Whether functions and literals of pylance are allowed.
 
     Raises
@@ -62,7 +62,13 @@ def parse_predicate(
             "patterns, which are not supported; set it to false"
         )
     try:
-        return bind(parse(text, settings, local=local), text, schema, settings, local=local)
+        return bind(
+            parse(text, settings, pylance_dialect=pylance_dialect),
+            text,
+            schema,
+            settings,
+            pylance_dialect=pylance_dialect,
+        )
     except RecursionError:
         raise InvalidInputError(f"filter {text[:200]!r}: the nesting is too deep") from None
 
@@ -79,4 +85,6 @@ def parse_value(text: str, schema: Schema) -> Expression | Column:
     from lance_spark.scan.predicates.sql.binding import bind_value
     from lance_spark.scan.predicates.sql.grammar import parse
 
-    return bind_value(parse(text, LOCAL, local=True), text, schema, LOCAL, local=True)
+    return bind_value(
+        parse(text, LOCAL, pylance_dialect=True), text, schema, LOCAL, pylance_dialect=True
+    )

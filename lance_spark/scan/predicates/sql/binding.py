@@ -48,9 +48,9 @@ _ALIASES = {"regexp": "rlike", "regexp_like": "rlike"}
 
 
 def bind(
-    tree: Node, text: str, schema: Schema, settings: SqlSettings, *, local: bool = False
+    tree: Node, text: str, schema: Schema, settings: SqlSettings, *, pylance_dialect: bool = False
 ) -> Predicate:
-    """Return the predicate of a syntax tree; if `local`, with functions of pylance.
+    """Return the predicate of a syntax tree; if `pylance_dialect`, with functions of pylance.
 
     Raises
     ------
@@ -59,11 +59,11 @@ def bind(
     """
     if isinstance(tree, Value) and tree.typed.value is None:
         raise error(text, tree.offset, "null is not a condition for Spark; write false")
-    return _Binder(text, schema, settings, local).predicate(tree)
+    return _Binder(text, schema, settings, pylance_dialect).predicate(tree)
 
 
 def bind_value(
-    tree: Node, text: str, schema: Schema, settings: SqlSettings, *, local: bool = False
+    tree: Node, text: str, schema: Schema, settings: SqlSettings, *, pylance_dialect: bool = False
 ) -> Expression | Column:
     """Return the value of a syntax tree for each row: a column, or an expression.
 
@@ -72,7 +72,7 @@ def bind_value(
     InvalidInputError
         A column is not found, or an operation or the type of the value is not supported.
     """
-    operand = _Binder(text, schema, settings, local).operand(tree)
+    operand = _Binder(text, schema, settings, pylance_dialect).operand(tree)
     if isinstance(operand, Column):
         return operand
     try:
@@ -83,12 +83,12 @@ def bind_value(
 
 class _Binder:
     def __init__(
-        self, text: str, schema: Schema, settings: SqlSettings, is_local: bool = False
+        self, text: str, schema: Schema, settings: SqlSettings, pylance_dialect: bool = False
     ) -> None:
         self._text = text
         self._schema = schema
         self._settings = settings
-        self._is_local = is_local
+        self._pylance_dialect = pylance_dialect
         self._conditions: dict[str, Callable[[Apply], Predicate]] = {
             "and": lambda node: And(tuple(map(self.predicate, node.args))),
             "or": lambda node: any_of(list(map(self.predicate, node.args))),
@@ -177,7 +177,7 @@ class _Binder:
             return column
         except InvalidInputError as reason:
             name = node.parts[0].lower()
-            if self._is_local and len(node.parts) == 1 and name in local.WORDS:
+            if self._pylance_dialect and len(node.parts) == 1 and name in local.WORDS:
                 return local.call(name, [], self._settings)
             if len(node.parts) == 1 and name.upper() in CURRENT:
                 raise self._error(
@@ -425,13 +425,13 @@ class _Binder:
 
     def _call(self, node: Apply) -> Operand:
         name = _ALIASES.get(node.detail, node.detail)
-        if self._is_local:
+        if self._pylance_dialect:
             name = local.ALIASES.get(name, name)
             node = replace(node, detail=name)
             if name == "is_valid" and len(node.args) == 1:
                 return self._is_null(self.operand(*node.args)).negated()
             if name in local.NAMES or (name == "rlike" and len(node.args) == 3):
-                return self._local(name, node)
+                return self._pylance_function(name, node)
         if name in ("if", "nullif"):
             return self._if(node) if name == "if" else self._nullif(node)
         counts = {"isnull": 1, "isnotnull": 1, "isnan": 1, "like": (2, 3), "ilike": (2, 3)}
@@ -450,7 +450,7 @@ class _Binder:
             "(docs/reference/predicates.md lists the supported functions)",
         )
 
-    def _local(self, name: str, node: Apply) -> Operand:
+    def _pylance_function(self, name: str, node: Apply) -> Operand:
         """Return the result of a function of pylance."""
         operands = list(map(self.operand, node.args))
         try:
