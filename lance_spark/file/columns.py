@@ -54,12 +54,9 @@ def read_columns(tail: Tail, footer: Footer, indices: Sequence[int]) -> list[Col
     """Parse the metadata of some columns with at most one read, and one more for encodings
     elsewhere.
 
-    Raises
-    ------
-    CorruptFileError
-        The column does not exist, or its metadata is damaged or points outside the file.
-    UnsupportedEncodingError
-        The encoding of a page or column is not a message of the file version.
+    Raises CorruptFileError: the column does not exist, or its metadata is damaged or points outside
+    the file. Raises UnsupportedEncodingError: the encoding of a page or column is not a message of
+    the file version.
     """
     total = len(footer.column_metadata)
     for index in indices:
@@ -233,13 +230,8 @@ def parts_of(column: ColumnMeta, rows: range, num_rows: int) -> Iterator[BufferR
     of chunks or dictionaries, are read whole. For lists of version 2.0 the result can be empty or
     wrong: pages of items do not have the numbers of their rows.
 
-    Parameters
-    ----------
-    column : ColumnMeta
-    rows : range
-        Inside the file.
-    num_rows : int
-        Rows of the file.
+    - `rows`: Inside the file.
+    - `num_rows`: Rows of the file.
     """
     from lance_spark.storage.prefetch import BufferRange
 

@@ -27,11 +27,7 @@ from lance_spark.file.matrices import without_sliced_matrices
 class TableSource:
     """One version of a table, opened once in each process. Can be pickled.
 
-    Parameters
-    ----------
-    dataset : Dataset, str or path
-    options : mapping, optional
-        Arguments of `open_dataset`, if a path is given.
+    - `options`: Arguments of `open_dataset`, if a path is given.
     """
 
     def __init__(
@@ -66,15 +62,10 @@ class TableSource:
 class Shard:
     """One of some processes that share the rows, and the order of the fragments.
 
-    Attributes
-    ----------
-    rank, world_size : int
-        Number of the shard, and of all shards.
-    granularity : str
-        ``fragment``: a shard has every n-th fragment. ``batch``: a shard has every n-th batch.
-    shuffle : bool
-    seed, epoch : int
-        Determine the order of the fragments.
+    - `rank`, `world_size`: Number of the shard, and of all shards.
+    - `granularity`: ``fragment``: a shard has every n-th fragment. ``batch``: a shard has every
+      n-th batch.
+    - `seed`, `epoch`: Determine the order of the fragments.
     """
 
     rank: int = 0
@@ -113,12 +104,9 @@ class Shard:
 class ShardPosition:
     """The place of the next batch of a shard.
 
-    Attributes
-    ----------
-    fragment, row : int
-        Number of the fragment in the shard's order, and of the row in it that begins the block.
-    block, batch : int
-        Number of the block, and of the batch in it.
+    - `fragment`, `row`: Number of the fragment in the shard's order, and of the row in it that
+      begins the block.
+    - `block`, `batch`: Number of the block, and of the batch in it.
     """
 
     fragment: int = 0
@@ -135,15 +123,9 @@ class ShardPosition:
 class Reading:
     """What is read of each row, and the sizes of batches and blocks.
 
-    Attributes
-    ----------
-    arguments : mapping
-        Of `Dataset.scanner`.
-    batch_size : int
-    block_batches : int
-        Batches of a block.
-    drop_last : bool
-        Whether a last batch of fewer rows is left out.
+    - `arguments`: Of `Dataset.scanner`.
+    - `block_batches`: Batches of a block.
+    - `drop_last`: Whether a last batch of fewer rows is left out.
     """
 
     arguments: Mapping[str, Any]

@@ -45,15 +45,9 @@ _R = TypeVar("_R")
 class FragmentTask:
     """Fragments that one task handles. Can be pickled; holds no manifest.
 
-    Attributes
-    ----------
-    uri : str
-        Root of the table.
-    base_paths : mapping of int to BasePath
-        Base paths of the table, by id.
-    storage_options : mapping, not shown by `repr`
-    tag : bytes
-        Tag in the names of the new files.
+    - `uri`: Root of the table.
+    - `base_paths`: Base paths of the table, by id.
+    - `tag`: Tag in the names of the new files.
     """
 
     uri: str = field(repr=False)
@@ -79,17 +73,11 @@ class Runner(ABC):
     ) -> list[_R]:
         """Run tasks.
 
-        Parameters
-        ----------
-        run : callable
-            Runs one task. A cluster needs a function of a module, or a method of a class of one.
-        undo : callable
-            Deletes the files of a task by its result. Called if another task fails.
+        - `run`: Runs one task. A cluster needs a function of a module, or a method of a class of
+          one.
+        - `undo`: Deletes the files of a task by its result. Called if another task fails.
 
-        Returns
-        -------
-        list
-            Results in the order of the tasks.
+        Returns Results in the order of the tasks.
         """
 
     def run_counted(
@@ -120,12 +108,8 @@ class Runner(ABC):
 class LocalRunner(Runner):
     """Runs tasks in this process.
 
-    Parameters
-    ----------
-    local : bool
-        Whether the table's store is local: tasks of remote stores run at the same time.
-    threads : int, optional
-        Number of tasks that run at the same time.
+    - `local`: Whether the table's store is local: tasks of remote stores run at the same time.
+    - `threads`: Number of tasks that run at the same time.
     """
 
     def __init__(self, local: bool, threads: int | None = None) -> None:
@@ -161,12 +145,8 @@ def write_and_delete(
 
     On a remote store, neither waits for the other.
 
-    Parameters
-    ----------
-    write, delete : callable
-        The caller deletes the files of `write` after an error.
-    undo : callable
-        Deletes the files of `delete`. Called if `write` fails.
+    - `write`, `delete`: The caller deletes the files of `write` after an error.
+    - `undo`: Deletes the files of `delete`. Called if `write` fails.
     """
     if store.is_local:
         return write(), delete()
@@ -224,25 +204,12 @@ def sweep(
 ) -> int:
     """Delete the files of a job that no version refers to. Lists all data files and deletion files.
 
-    Parameters
-    ----------
-    table : OpenTable
-        A version that has the base paths of all targets.
-    committed : Manifest or iterable of Manifest, optional
-        The versions that the job committed. Their files stay.
-    targets : sequence of int or None
-        Targets of the data files: ids of base paths, or None for the table itself.
+    - `table`: A version that has the base paths of all targets.
+    - `committed`: The versions that the job committed. Their files stay.
+    - `targets`: Targets of the data files: ids of base paths, or None for the table itself.
 
-    Returns
-    -------
-    int
-        Number of deleted files, without blob files.
-
-    Raises
-    ------
-    ValueError
-        The tag is too short, so that files of another job could have it.
-    StorageError
+    Returns number of deleted files, without blob files. Raises StorageError. Raises ValueError: the
+    tag is too short, so that files of another job could have it.
     """
     if len(tag) != TAG_BYTES:
         raise ValueError(f"a tag has {TAG_BYTES} bytes, not {len(tag)}")
@@ -280,16 +247,10 @@ def sweep_failed(table: OpenTable, tag: bytes, targets: Sequence[int | None]) ->
     versions of other clients the files are left to cleanup. Do not call this while a commit of the
     job may still be under way.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The version that the job started from.
-    targets : sequence of int or None
-        As for `sweep`.
+    - `table`: The version that the job started from.
+    - `targets`: As for `sweep`.
 
-    Raises
-    ------
-    StorageError
+    Raises StorageError.
     """
     newest = read_latest(table.store)
     if newest.version - table.version > _MAX_VERSIONS:

@@ -49,10 +49,7 @@ def in_order(
 ) -> Iterator[T]:
     """Yield the items of parts as `parts_ahead` does, or one part after the other without threads.
 
-    Parameters
-    ----------
-    at_once : int
-        1 for a store that is read without threads.
+    - `at_once`: 1 for a store that is read without threads.
     """
     if at_once > 1:
         return parts_ahead(parts, most_bytes, at_once, nbytes)
@@ -71,21 +68,13 @@ def parts_ahead(
 ) -> Generator[T, None, None]:
     """Yield the items of parts in order; the next parts are read by threads meanwhile.
 
-    Parameters
-    ----------
-    parts : iterable of callable
-        Each makes an iterator, which one thread advances. Consumed one by one.
-    most_bytes : int
-        Bytes that the parts after the one in turn may hold together.
-    at_once : int
-        Most threads.
-    nbytes : callable, optional
-        Returns the bytes of an item; by default its `nbytes`.
+    - `parts`: Each makes an iterator, which one thread advances. Consumed one by one.
+    - `most_bytes`: Bytes that the parts after the one in turn may hold together.
+    - `at_once`: Most threads.
+    - `nbytes`: Returns the bytes of an item; by default its `nbytes`.
 
-    Raises
-    ------
-    BaseException
-        A part raised it; the items before it are yielded first. No further part begins.
+    Raises BaseException: a part raised it; the items before it are yielded first. No further part
+    begins.
     """
     reading = _Reading(iter(parts), most_bytes, nbytes or _nbytes)
     threads = [Thread(target=reading.work, name="lance-read-ahead", daemon=True)]

@@ -24,11 +24,7 @@ def preserve_dictionaries(
 ) -> tuple[Field, ...]:
     """Return columns whose arrays are dictionary arrays where all pages of a read have one.
 
-    Parameters
-    ----------
-    fields : iterable of Field
-    without : collection of int
-        Ids of columns that stay as they are.
+    - `without`: Ids of columns that stay as they are.
     """
     return tuple(
         replace(column, metadata={**column.metadata, KEEP_DICTIONARY.decode(): b""})

@@ -38,16 +38,10 @@ _COLLECTED_ROWS = 65_536
 class NearestRows:
     """The first rows by the distance of their vectors.
 
-    Attributes
-    ----------
-    field : Field
-        A top-level column of fixed-size lists, see `can_measure`.
-    distance : Distance
-        From a vector with as many items.
-    has_more_keys : bool
-        Whether other keys order the rows of equal distances.
-    count : int
-        How many rows are wanted.
+    - `field`: A top-level column of fixed-size lists, see `can_measure`.
+    - `distance`: From a vector with as many items.
+    - `has_more_keys`: Whether other keys order the rows of equal distances.
+    - `count`: How many rows are wanted.
     """
 
     field: Field
@@ -101,10 +95,7 @@ class NearestRows:
 class _NearRows:
     """Rows that may be among the first.
 
-    Attributes
-    ----------
-    num_seen : int
-        Number of all rows.
+    - `num_seen`: Number of all rows.
     """
 
     def __init__(self, count: int) -> None:

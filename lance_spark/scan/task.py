@@ -49,14 +49,9 @@ BatchesReader = Callable[[Admit, ScanMetrics], Generator[pa.RecordBatch, None, N
 class FragmentSlice(NamedTuple):
     """Physical rows `start` to `stop` of one fragment, or some of them.
 
-    Attributes
-    ----------
-    fragment : Fragment
-    start, stop : int
-    first_position : int, optional
-        Position of the fragment's first live row in the table's order, if the scan needs it.
-    rows : RowRanges, optional
-        The rows between `start` and `stop` that indexes do not rule out; None for all.
+    - `first_position`: Position of the fragment's first live row in the table's order, if the scan
+      needs it.
+    - `rows`: The rows between `start` and `stop` that indexes do not rule out; None for all.
     """
 
     fragment: Fragment

@@ -56,10 +56,7 @@ def default_bytes() -> int:
 class KeptRanges:
     """Ranges by file. Threads share it.
 
-    Parameters
-    ----------
-    max_bytes : int, optional
-        By default `default_bytes`.
+    - `max_bytes`: By default `default_bytes`.
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:
@@ -155,10 +152,8 @@ class KeptRanges:
     ) -> None:
         """Keep the bytes of a range, unless they are too many.
 
-        Parameters
-        ----------
-        request : ReadRequest, optional
-            The request for them, which was expected: they are kept unless the file was forgotten.
+        - `request`: The request for them, which was expected: they are kept unless the file was
+          forgotten.
         """
         if len(data) > (MAX_FILE if byte_range == WHOLE else MAX_LENGTH):
             return
@@ -203,17 +198,8 @@ class Keep(Enum):
 class KeptFile:
     """The ranges of a file that this process keeps, and those on the disk.
 
-    Parameters
-    ----------
-    key : hashable
-        The file in `KEPT`.
-    disk : DiskFile, optional
-    keeps_all : bool
-        Whether the disk has all ranges of the file, not only those that describe it.
-
-    Attributes
-    ----------
-    keeps_all : bool
+    - `key`: The file in `KEPT`.
+    - `keeps_all`: Whether the disk has all ranges of the file, not only those that describe it.
     """
 
     def __init__(
@@ -226,10 +212,7 @@ class KeptFile:
     def get(self, byte_range: ByteRange, *, on_disk: bool) -> Bytes | ReadRequest | None:
         """Return the bytes of a range, or the request for them; None if neither.
 
-        Parameters
-        ----------
-        on_disk : bool
-            Whether the range describes the file, so that the disk can have it.
+        - `on_disk`: Whether the range describes the file, so that the disk can have it.
         """
         found = KEPT.get(self._key, byte_range)
         if found is None and (on_disk or self.keeps_all):

@@ -32,15 +32,10 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "crea
 class FileInfo:
     """A file of a listing.
 
-    Attributes
-    ----------
-    path : str
-        Path below the root of the store, with "/" between its parts.
-    size : int
-        Size in bytes; 0 if unknown.
-    modified : float, optional
-        Time of the last write in seconds since 1970, UTC, by the clock of the store; None if
-        unknown.
+    - `path`: Path below the root of the store, with "/" between its parts.
+    - `size`: Size in bytes; 0 if unknown.
+    - `modified`: Time of the last write in seconds since 1970, UTC, by the clock of the store; None
+      if unknown.
     """
 
     path: str
@@ -53,12 +48,8 @@ def local_tree(root: str, folder: str) -> Iterator[FileInfo]:
 
     Links to folders are not followed, and are not yielded as files.
 
-    Parameters
-    ----------
-    root : str
-        Absolute path that the paths of the files are relative to.
-    folder : str
-        Below `root`.
+    - `root`: Absolute path that the paths of the files are relative to.
+    - `folder`: Below `root`.
     """
     try:
         entries = os.scandir(os.path.join(root, *folder.split("/")))
@@ -81,13 +72,8 @@ def remote_tree(fs: Any, root: str, folder: str, retries: Retries) -> Iterator[F
 
     None if the folder does not exist.
 
-    Parameters
-    ----------
-    fs : fsspec file system
-    root : str
-        URI that the paths of the files are relative to.
-    folder : str
-        Below `root`.
+    - `root`: URI that the paths of the files are relative to.
+    - `folder`: Below `root`.
     """
     full = f"{root}/{folder}"
     start = fs._strip_protocol(root).rstrip("/") + "/"

@@ -112,13 +112,8 @@ def connect(location: Location, arguments: Mapping[str, Any]) -> ObstoreFileSyst
 class ObstoreFileSystem(AsyncFileSystem):  # type: ignore[misc]
     """The buckets of one server.
 
-    Attributes
-    ----------
-    server : str
-        URL of the server.
-    family : str
-        "s3", "google" or "azure".
-    lance_objects : ObstoreObjects
+    - `server`: URL of the server.
+    - `family`: "s3", "google" or "azure".
     """
 
     protocol = "obstore"
@@ -155,12 +150,8 @@ class ObstoreFileSystem(AsyncFileSystem):  # type: ignore[misc]
     def store(self, bucket: str, retries: Retries | None = None, *, bulk: bool = False) -> Any:
         """Return obstore's store of a bucket.
 
-        Parameters
-        ----------
-        retries : Retries, optional
-            How often obstore repeats requests; by default never.
-        bulk : bool
-            Whether one request deletes many objects of S3.
+        - `retries`: How often obstore repeats requests; by default never.
+        - `bulk`: Whether one request deletes many objects of S3.
         """
         if self._process != os.getpid():
             raise RuntimeError("a file system of obstore cannot be used after a fork")
@@ -434,14 +425,9 @@ class ObstoreOutput:
     A thread hands the parts to obstore, which sends them in parallel, and removes them if the
     upload fails. The writer waits while a further part waits for its turn.
 
-    Parameters
-    ----------
-    name : str
-        Name of the object in errors.
-    secrets : mapping
-        Options whose values no error shows.
-    replace : bool
-        Whether an object can exist already; `abort` leaves it.
+    - `name`: Name of the object in errors.
+    - `secrets`: Options whose values no error shows.
+    - `replace`: Whether an object can exist already; `abort` leaves it.
     """
 
     def __init__(

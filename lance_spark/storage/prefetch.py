@@ -61,10 +61,7 @@ class _Buffer:
 class AheadSource:
     """A `Ranges` over a file, for one thread at a time.
 
-    Parameters
-    ----------
-    source : RemoteSource
-        Not closed together with this object. It counts the reads of this object too.
+    - `source`: Not closed together with this object. It counts the reads of this object too.
     """
 
     def __init__(self, source: RemoteSource) -> None:
@@ -79,10 +76,7 @@ class AheadSource:
     def expect(self, parts: Sequence[BufferRange]) -> int:
         """Begin to fetch the ranges of the next step that are not being fetched yet.
 
-        Returns
-        -------
-        int
-            Bytes that this call fetches.
+        Returns bytes that this call fetches.
         """
         new_ranges: list[ByteRange] = []
         lacking: list[_Buffer] = []

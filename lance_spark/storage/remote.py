@@ -82,10 +82,7 @@ def coalesce(ranges: Sequence[ByteRange]) -> list[MergedRead]:
 class RemoteSource:
     """A file behind fsspec; see `ByteSource`.
 
-    Parameters
-    ----------
-    keep : callable, optional
-        Returns what is kept of a file that never changes, given its size.
+    - `keep`: Returns what is kept of a file that never changes, given its size.
     """
 
     def __init__(
@@ -267,10 +264,7 @@ class RemoteSource:
     ) -> list[ReadRequest]:
         """Request parts of the file, given by first byte and end; they are not counted.
 
-        Parameters
-        ----------
-        ahead : bool
-            Whether the parts are not needed yet.
+        - `ahead`: Whether the parts are not needed yet.
         """
         if self._kept is None or not self._kept.keeps_all:
             return self._scheduler.submit(group, self._path, parts, ahead=ahead)

@@ -51,14 +51,10 @@ _MOST_CLIENTS = 64
 class _RenewalFunction:
     """The function that returns new credentials.
 
-    Attributes
-    ----------
-    function : str
-        ``package.module:name`` of a function. It takes `request`, and returns storage options.
-    request : mapping
-        May hold secrets.
-    names : frozenset of str
-        Lower-case names of the storage options that it returns.
+    - `function`: ``package.module:name`` of a function. It takes `request`, and returns storage
+      options.
+    - `request`: May hold secrets.
+    - `names`: Lower-case names of the storage options that it returns.
     """
 
     function: str
@@ -92,10 +88,7 @@ def source_text(function: str, request: Mapping[str, Any], names: Iterable[str])
 class Credentials:
     """Storage options that expire.
 
-    Attributes
-    ----------
-    secrets : mapping
-        All recent values. Errors must not show them.
+    - `secrets`: All recent values. Errors must not show them.
     """
 
     def __init__(self, source: _RenewalFunction | None, values: Mapping[str, Any]) -> None:
@@ -133,10 +126,7 @@ class Credentials:
     def current(self) -> Mapping[str, Any]:
         """Return the values; ask the source if they expire soon.
 
-        Raises
-        ------
-        StorageError
-            The values have expired, and the source gave no new values.
+        Raises StorageError: the values have expired, and the source gave no new values.
         """
         if self.is_due:
             with self._lock:
@@ -198,12 +188,8 @@ class Credentials:
 class RenewedArguments:
     """The arguments of a file system, with the newest credentials.
 
-    Parameters
-    ----------
-    scheme : str
-        Scheme of the URI.
-    options : mapping
-        All storage options at first.
+    - `scheme`: Scheme of the URI.
+    - `options`: All storage options at first.
     """
 
     def __init__(self, credentials: Credentials, scheme: str, options: Mapping[str, Any]) -> None:
@@ -244,10 +230,7 @@ class _KnownCredentials:
 def credentials_of(options: Mapping[str, Any]) -> Credentials | None:
     """Return the credentials among storage options, if they expire.
 
-    Raises
-    ------
-    InvalidOptionError
-        A value is invalid.
+    Raises InvalidOptionError: a value is invalid.
     """
     lower = {name.lower(): value for name, value in options.items()}
     if EXPIRES_AT not in lower:

@@ -225,18 +225,11 @@ def entries(
 ) -> Iterator[dict[str, Any]]:
     """Yield the objects and folders in a folder. Each page of the listing is repeated as needed.
 
-    Parameters
-    ----------
-    fs : s3fs file system
-    folder : str
-        URI of the folder.
-    deep : bool
-        Yield objects at any depth instead, and no folders.
+    - `folder`: URI of the folder.
+    - `deep`: Yield objects at any depth instead, and no folders.
 
-    Yields
-    ------
-    dict
-        `name` with the bucket, `size`, `type` ("file" or "directory"), `LastModified` of objects.
+    Yields `name` with the bucket, `size`, `type` ("file" or "directory"), `LastModified` of
+    objects.
     """
     bucket, key, _ = fs.split_path(folder.rstrip("/"))
     parameters: dict[str, Any] = {

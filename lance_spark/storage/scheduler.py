@@ -40,10 +40,7 @@ from lance_spark.storage.retry import LOOK_SECONDS, Retries, is_beyond_end
 class Reader:
     """A scan or another reader with several threads, which share its turns.
 
-    Attributes
-    ----------
-    is_stopped : bool
-        Whether it needs no more bytes: its requests are not sent, nor repeated.
+    - `is_stopped`: Whether it needs no more bytes: its requests are not sent, nor repeated.
     """
 
     def __init__(self) -> None:
@@ -73,12 +70,7 @@ def reading_for(reader: Reader) -> Iterator[None]:
 class Group:
     """Requests that stop together.
 
-    Attributes
-    ----------
-    retries : Retries
-    reader : Reader
-    error : BaseException or None
-        The lasting error of one of them: those that are still waiting raise it, too.
+    - `error`: The lasting error of one of them: those that are still waiting raise it, too.
     """
 
     __slots__ = ("_is_stopped", "error", "reader", "retries")
@@ -102,14 +94,9 @@ class Group:
 class ReadRequest(Future[Any]):
     """Bytes `start` to `stop` of a file; the result may be shorter if the file is.
 
-    Attributes
-    ----------
-    start, stop : int or None
-        None for the beginning and the end of the file.
-    is_taken : bool
-        Whether it left the queues.
-    is_kept : bool
-        Whether the bytes were known, so that it was never sent.
+    - `start`, `stop`: None for the beginning and the end of the file.
+    - `is_taken`: Whether it left the queues.
+    - `is_kept`: Whether the bytes were known, so that it was never sent.
     """
 
     is_kept = False
@@ -164,11 +151,7 @@ class _Turns:
 class Scheduler:
     """Sends the requests to one file system of fsspec. Threads share it.
 
-    Parameters
-    ----------
-    fs : fsspec file system
-    at_once : int
-        Most requests that are under way at the same time.
+    - `at_once`: Most requests that are under way at the same time.
     """
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
@@ -211,10 +194,7 @@ class Scheduler:
     ) -> list[ReadRequest]:
         """Queue requests for parts of a file, given by first byte and end.
 
-        Parameters
-        ----------
-        ahead : bool
-            Whether the parts are not needed yet.
+        - `ahead`: Whether the parts are not needed yet.
         """
         requests = [ReadRequest(group, path, start, stop) for start, stop in parts]
         self.send(requests, ahead=ahead)
@@ -353,10 +333,7 @@ def _steps(request: ReadRequest, *, may_be_cut: bool) -> Generator[float, Any, A
 
     Raises the error of the last answer.
 
-    Parameters
-    ----------
-    may_be_cut : bool
-        Whether an answer that is too short may be one that the network has cut.
+    - `may_be_cut`: Whether an answer that is too short may be one that the network has cut.
     """
     tries = request.group.retries.tries()
     size = None if request.stop is None else request.stop - (request.start or 0)

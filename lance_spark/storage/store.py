@@ -89,26 +89,15 @@ class ObjectStore:
     Paths are relative to the root, with "/" between their parts on every system. A store can be
     pickled, as URI and options; it connects again after unpickling.
 
-    Parameters
-    ----------
-    storage_options : mapping, optional
-        Credentials and endpoint, by the names of other Lance clients or of the fsspec file system
-        (`options`). Never shown by `repr` or in errors. `manifest_store` and `dynamodb_endpoint`
-        belong to the manifest store, `io_threads` is the number of parallel reads,
-        `read_ahead_bytes` the bytes that scans read ahead, `commit_lock` names a lock for commits,
-        `disk_cache` and others are about ranges on the disk (`disk_ranges`).
-
-    Attributes
-    ----------
-    uri : str
-        The root: an absolute path on local disks, else a URI.
-    display : str
-        `uri` without possible secrets, for errors.
-    is_local : bool
-    reads_at_once : int
-        Number of files that are worth reading in parallel.
-    ahead_bytes : int
-        Bytes that a scan may hold besides those of the part that its consumer reads.
+    - `storage_options`: Credentials and endpoint, by the names of other Lance clients or of the
+      fsspec file system (`options`). Never shown by `repr` or in errors. `manifest_store` and
+      `dynamodb_endpoint` belong to the manifest store, `io_threads` is the number of parallel
+      reads, `read_ahead_bytes` the bytes that scans read ahead, `commit_lock` names a lock for
+      commits, `disk_cache` and others are about ranges on the disk (`disk_ranges`).
+    - `uri`: The root: an absolute path on local disks, else a URI.
+    - `display`: `uri` without possible secrets, for errors.
+    - `reads_at_once`: Number of files that are worth reading in parallel.
+    - `ahead_bytes`: Bytes that a scan may hold besides those of the part that its consumer reads.
     """
 
     def __init__(
@@ -172,12 +161,8 @@ class ObjectStore:
     ) -> ObjectStore:
         """Open the store at a URI: a path, ``file://``, ``memory://``, or any scheme of fsspec.
 
-        Raises
-        ------
-        InvalidInputError
-            The URI is empty, or other clients take it for another place.
-        StorageError
-            The scheme is unknown, or its package is not installed.
+        Raises InvalidInputError: the URI is empty, or other clients take it for another place.
+        Raises StorageError: the scheme is unknown, or its package is not installed.
         """
         location = parse_uri(uri)
         check_root(uri)
@@ -216,10 +201,7 @@ class ObjectStore:
     def manifest_store(self) -> ManifestStore | None:
         """The database that records the manifests; None if the store of the files does.
 
-        Raises
-        ------
-        InvalidOptionError, StorageError
-            It cannot be used.
+        Raises InvalidOptionError, StorageError: it cannot be used.
         """
         if self._manifest_store is None:
             named = self._arguments.get(MANIFEST_STORE)
@@ -304,22 +286,13 @@ class ObjectStore:
     def open(self, path: str, size: int | None = None, *, keep: Keep | None = None) -> ByteSource:
         """Open a file for reading.
 
-        Parameters
-        ----------
-        size : int, optional
-            Length of the file, if known: saves a request. A local file of another length is
-            refused.
-        keep : Keep, optional
-            What is kept of a remote file for later reads; see `kept_ranges`. The file never
-            changes. By default nothing is kept.
+        - `size`: Length of the file, if known: saves a request. A local file of another length is
+          refused.
+        - `keep`: What is kept of a remote file for later reads; see `kept_ranges`. The file never
+          changes. By default nothing is kept.
 
-        Raises
-        ------
-        MissingFileError
-            The file is not found.
-        CorruptFileError
-            The file's length is not `size`.
-        StorageError
+        Raises StorageError. Raises MissingFileError: the file is not found. Raises
+        CorruptFileError: the file's length is not `size`.
         """
         full = self._full(path)
         source: local.LocalSource | RemoteSource
@@ -374,18 +347,10 @@ class ObjectStore:
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """Return the content of a small file.
 
-        Parameters
-        ----------
-        limit : int, optional
-            Most bytes that the file may have. Where possible, not more is read.
+        - `limit`: Most bytes that the file may have. Where possible, not more is read.
 
-        Raises
-        ------
-        MissingFileError
-            The file is not found.
-        CorruptFileError
-            The file is longer than `limit`.
-        StorageError
+        Raises StorageError. Raises MissingFileError: the file is not found. Raises
+        CorruptFileError: the file is longer than `limit`.
         """
         full = self._full(path)
         with translated(self.name(path), self._secrets):
@@ -402,15 +367,10 @@ class ObjectStore:
     def read_kept(self, path: str, tag: str | None = None) -> bytes:
         """Return the content of a small file that never changes; see `kept_ranges`.
 
-        Parameters
-        ----------
-        tag : str, optional
-            Of a file that can be deleted and written again: only the content that was read of the
-            file with this tag is kept.
+        - `tag`: Of a file that can be deleted and written again: only the content that was read of
+          the file with this tag is kept.
 
-        Raises
-        ------
-        MissingFileError, StorageError
+        Raises MissingFileError, StorageError.
         """
         if self._fs is None:
             return self.read_bytes(path)
@@ -455,14 +415,10 @@ class ObjectStore:
     def write_bytes(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Create or replace a small file atomically.
 
-        Parameters
-        ----------
-        durable : bool
-            If False, the file may be lost in a crash: this saves two fsync calls on local disks.
+        - `durable`: If False, the file may be lost in a crash: this saves two fsync calls on local
+          disks.
 
-        Raises
-        ------
-        StorageError
+        Raises StorageError.
         """
         full = self._full(path)
         if self._fs is None:
@@ -475,15 +431,9 @@ class ObjectStore:
     def open_output(self, path: str, *, replace: bool = False) -> OutputFile:
         """Open a new file for sequential writes.
 
-        Parameters
-        ----------
-        replace : bool
-            Whether `close` replaces an existing file.
+        - `replace`: Whether `close` replaces an existing file.
 
-        Raises
-        ------
-        StorageError
-            The store refuses, or a local file exists and `replace` is false.
+        Raises StorageError: the store refuses, or a local file exists and `replace` is false.
         """
         full = self._full(path)
         if self._fs is None:
@@ -522,11 +472,8 @@ class ObjectStore:
     def is_missing_folder(self) -> bool:
         """Return whether the root does not exist, by at most one listing of it.
 
-        In stores without empty folders, it exists together with the first object below it.
-
-        Raises
-        ------
-        StorageError
+        In stores without empty folders, it exists together with the first object below it. Raises
+        StorageError.
         """
         if self._fs is None:
             return not os.path.lexists(self.uri)
@@ -585,16 +532,10 @@ class ObjectStore:
 
         Only for stores that list in this order.
 
-        Parameters
-        ----------
-        limit : int
-            Most files to return; up to 1,000.
-        after : str
-            Only files whose names are after this one.
+        - `limit`: Most files to return; up to 1,000.
+        - `after`: Only files whose names are after this one.
 
-        Raises
-        ------
-        StorageError
+        Raises StorageError.
         """
         objects = objects_of(self._fs)
         with translated(self.name(folder), self._secrets):
@@ -651,11 +592,7 @@ class ObjectStore:
     def copy(self, source: str, target: str) -> None:
         """Copy a small file atomically, replacing an existing target.
 
-        Raises
-        ------
-        MissingFileError
-            `source` does not exist.
-        StorageError
+        Raises StorageError. Raises MissingFileError: `source` does not exist.
         """
         if self._fs is None:
             self.write_bytes(target, self.read_bytes(source))
@@ -667,10 +604,7 @@ class ObjectStore:
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; missing files are ignored.
 
-        Raises
-        ------
-        StorageError
-            Some file could not be deleted. The others are deleted.
+        Raises StorageError: some file could not be deleted. The others are deleted.
         """
         for error in self.delete_each(list(paths)):
             if error is not None:
@@ -679,10 +613,7 @@ class ObjectStore:
     def delete_each(self, paths: Sequence[str], at_once: int = AT_ONCE) -> _Errors:
         """Delete files; return for each the error of the store, or None if it does not exist.
 
-        Parameters
-        ----------
-        at_once : int
-            Most requests at the same time. Where the store can, each deletes many files.
+        - `at_once`: Most requests at the same time. Where the store can, each deletes many files.
         """
         outcomes: dict[str, StorageError | None] = {}
         most = self.deleted_at_once
@@ -730,10 +661,8 @@ class ObjectStore:
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Create a durable file atomically; return False and change nothing if it exists.
 
-        Raises
-        ------
-        StorageError
-            The store failed, and the file may exist or not; or the store has no atomic creation.
+        Raises StorageError: the store failed, and the file may exist or not; or the store has no
+        atomic creation.
         """
         return self._create(self._commit_handler(), path, data)
 

@@ -38,25 +38,14 @@ from lance_spark.storage.source import ReadPlan
 class DictionaryReader:
     """Reads dictionary-encoded values.
 
-    Parameters
-    ----------
-    dtype : pa.DataType
-        A dictionary type.
-    pages : FieldPages
-        Pages of the positions.
-    bounds : int64 array
-        First row of each page, and the number of all rows.
-    values : FieldPages
-        The only page of the values.
-    size : int
-        Size of the file in bytes.
+    - `dtype`: A dictionary type.
+    - `pages`: Pages of the positions.
+    - `bounds`: First row of each page, and the number of all rows.
+    - `values`: The only page of the values.
+    - `size`: Size of the file in bytes.
 
-    Raises
-    ------
-    CorruptFileError
-        A page lies outside the file.
-    UnsupportedTypeError
-        Version 0.1 has no dictionaries of such values.
+    Raises CorruptFileError: a page lies outside the file. Raises UnsupportedTypeError: Version 0.1
+    has no dictionaries of such values.
     """
 
     def __init__(
@@ -88,10 +77,7 @@ class DictionaryReader:
 def encode_values(values: pa.Array, start: int) -> EncodedPages:
     """Encode the values of a dictionary as one page, which the whole file shares.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        Version 0.1 has no dictionaries of such values.
+    Raises UnsupportedTypeError: Version 0.1 has no dictionaries of such values.
     """
     check_values(values.type)
     cuts = np.array([0, len(values)], np.int64)

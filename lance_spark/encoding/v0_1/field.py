@@ -48,17 +48,11 @@ _WAY_OUT = "use data storage version 2.2"
 class FieldNode:
     """A field, and its pages in a file.
 
-    Attributes
-    ----------
-    field : pa.Field
-        Its type selects what to read: a struct may lack children that the file has.
-    pages : FieldPages or None
-        None for a struct.
-    children : tuple of FieldNode
-        The children of a struct, in the order of its type; the items of a list; empty for other
-        types.
-    dictionary : FieldPages or None
-        The only page of the values of a dictionary.
+    - `field`: Its type selects what to read: a struct may lack children that the file has.
+    - `pages`: None for a struct.
+    - `children`: The children of a struct, in the order of its type; the items of a list; empty for
+      other types.
+    - `dictionary`: The only page of the values of a dictionary.
     """
 
     field: pa.Field
@@ -75,20 +69,11 @@ def has_pages(dtype: pa.DataType) -> bool:
 def open_field(node: FieldNode, counts: Numbers, size: int) -> FieldReader:
     """Return the reader of a top-level field.
 
-    Parameters
-    ----------
-    node : FieldNode
-    counts : int64 array
-        Rows of each batch.
-    size : int
-        Size of the file in bytes.
+    - `counts`: Rows of each batch.
+    - `size`: Size of the file in bytes.
 
-    Raises
-    ------
-    CorruptFileError
-        The pages lie outside the file, or have other numbers of values than the batches.
-    UnsupportedTypeError
-        File version 0.1 cannot store the type.
+    Raises CorruptFileError: the pages lie outside the file, or have other numbers of values than
+    the batches. Raises UnsupportedTypeError: File version 0.1 cannot store the type.
     """
     reader, _ = _open(node, node.field.name, counts, size)
     return reader
@@ -165,12 +150,8 @@ def stored_bytes(node: FieldNode, size: int) -> ReadPlan[int]:
     The page table does not have the number of bytes of strings: it is estimated from some of their
     pages.
 
-    Parameters
-    ----------
-    node : FieldNode
-        Not checked; damaged pages count as 0 bytes.
-    size : int
-        Of the file in bytes.
+    - `node`: Not checked; damaged pages count as 0 bytes.
+    - `size`: Of the file in bytes.
     """
     total = 0
     for child in node.children:
@@ -214,19 +195,11 @@ def _value_bytes(pages: FieldPages, values: int, size: int) -> ReadPlan[int]:
 def encode_field(array: pa.Array, cuts: Numbers, start: int) -> Iterator[EncodedPages]:
     """Yield the pages of a field and of each field below it, in the order of the file.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Only strings, bytes and the null type may have nulls; see `lossless`.
-    cuts : int64 array
-        First row of each batch, and the number of all rows.
-    start : int
-        Position of the first page in the file.
+    - `array`: Only strings, bytes and the null type may have nulls; see `lossless`.
+    - `cuts`: First row of each batch, and the number of all rows.
+    - `start`: Position of the first page in the file.
 
-    Yields
-    ------
-    EncodedPages
-        One for each field; a struct has pages of zeros and no buffers.
+    Yields one for each field; a struct has pages of zeros and no buffers.
     """
     dtype = array.type
     if pat.is_struct(dtype):

@@ -33,11 +33,7 @@ from lance_spark.storage.source import ReadPlan
 class ListPagesReader(PagesReader):
     """Reads lists or large lists; see `PagesReader`.
 
-    Parameters
-    ----------
-    items : FieldReader
-    item_bounds : int64 array
-        First item of each batch, and the number of all items.
+    - `item_bounds`: First item of each batch, and the number of all items.
     """
 
     def __init__(
@@ -91,20 +87,12 @@ def encode_offsets(
 ) -> tuple[EncodedPages, pa.Array, Numbers]:
     """Encode the offsets of lists.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Lists or large lists without nulls.
-    cuts : int64 array
-        First list of each page, and the number of all lists.
-    start : int
-        Position of the first page in the file.
+    - `array`: Lists or large lists without nulls.
+    - `cuts`: First list of each page, and the number of all lists.
+    - `start`: Position of the first page in the file.
 
-    Returns
-    -------
-    tuple
-        The pages, the items of all lists, and the first item of each page with the number of all
-        items.
+    Returns the pages, the items of all lists, and the first item of each page with the number of
+    all items.
     """
     dtype = np.dtype(np.int64 if pat.is_large_list(array.type) else np.int32)
     offsets = array.offsets.to_numpy() if len(array) else np.zeros(1, dtype)

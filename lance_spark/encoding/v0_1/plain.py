@@ -50,10 +50,7 @@ from lance_spark.storage.source import Bytes, ReadPlan
 class PlainReader(PagesReader):
     """Reads values of a fixed width; see `PagesReader`.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        The type has no fixed width.
+    Raises UnsupportedTypeError: the type has no fixed width.
     """
 
     def __init__(self, dtype: pa.DataType, pages: FieldPages, bounds: Numbers, size: int) -> None:
@@ -89,19 +86,11 @@ class PlainReader(PagesReader):
 def encode_plain(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
     """Encode values of a fixed width.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Without nulls, or of type null.
-    cuts : int64 array
-        First value of each page, and the number of all values.
-    start : int
-        Position of the first page in the file.
+    - `array`: Without nulls, or of type null.
+    - `cuts`: First value of each page, and the number of all values.
+    - `start`: Position of the first page in the file.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        The type has no fixed width.
+    Raises UnsupportedTypeError: the type has no fixed width.
     """
     lengths = np.diff(cuts)
     if pat.is_null(array.type):
@@ -125,10 +114,7 @@ def encode_plain(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
 def plain_bits(dtype: pa.DataType) -> int:
     """Return the bits of one value of a type.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        The type has no fixed width, or a width of 0.
+    Raises UnsupportedTypeError: the type has no fixed width, or a width of 0.
     """
     item, per_row = innermost_items(dtype)
     bits = fixed_width(item) * per_row

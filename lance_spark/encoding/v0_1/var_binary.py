@@ -45,10 +45,7 @@ _OFFSET_BITS = 64
 class VarBinaryReader(PagesReader):
     """Reads strings or bytes, also large types; see `PagesReader`.
 
-    Parameters
-    ----------
-    nullable : bool
-        Whether empty values are nulls.
+    - `nullable`: Whether empty values are nulls.
     """
 
     def __init__(
@@ -81,14 +78,9 @@ class VarBinaryReader(PagesReader):
 def encode_var_binary(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
     """Encode strings or bytes; each page has its values first, and then its offsets.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Nulls are stored as empty values.
-    cuts : int64 array
-        First value of each page, and the number of all values.
-    start : int
-        Position of the bytes of the first page in the file.
+    - `array`: Nulls are stored as empty values.
+    - `cuts`: First value of each page, and the number of all values.
+    - `start`: Position of the bytes of the first page in the file.
     """
     block = _stored(array)
     offsets = block.offsets.astype(np.int64, copy=False)

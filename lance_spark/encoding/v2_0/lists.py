@@ -51,18 +51,11 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 class ListReader:
     """Reads lists: first the positions of their items, then the items.
 
-    Parameters
-    ----------
-    dtype : pa.DataType
-        A list or large list type.
-    column : ColumnMeta
-        Column of the lists.
-    items : FieldReader
-        Reader of the items; its rows are items.
-    num_items : int
-        Number of items in the columns of the item.
-    location : PageLocation
-        Of the column, for error messages.
+    - `dtype`: A list or large list type.
+    - `column`: Column of the lists.
+    - `items`: Reader of the items; its rows are items.
+    - `num_items`: Number of items in the columns of the item.
+    - `location`: Of the column, for error messages.
     """
 
     def __init__(
@@ -159,14 +152,9 @@ def encode(array: pa.Array, buffers: NewBuffers) -> tuple[pb.ArrayEncoding, pa.A
 class ByteLists:
     """Reads strings or binaries of two columns.
 
-    Parameters
-    ----------
-    dtype : pa.DataType
-        A string or binary type.
-    ends, data : ColumnMeta
-        The two columns.
-    location : PageLocation
-        For error messages.
+    - `dtype`: A string or binary type.
+    - `ends`, `data`: The two columns.
+    - `location`: For error messages.
     """
 
     def __init__(

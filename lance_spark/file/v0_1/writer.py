@@ -45,19 +45,11 @@ _LENGTH = struct.Struct("<I")
 class LegacyFileWriter:
     """Writes one file of version 0.1; `finish` completes it, but does not close the output.
 
-    Parameters
-    ----------
-    output : OutputFile
-        A new output, without any bytes.
-    schema : Schema
-        The file's columns with their field ids.
-    page_bytes : int
-        Arrow bytes of rows that are collected before their batches are written.
+    - `output`: A new output, without any bytes.
+    - `schema`: The file's columns with their field ids.
+    - `page_bytes`: Arrow bytes of rows that are collected before their batches are written.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        The version cannot store a field.
+    Raises UnsupportedTypeError: the version cannot store a field.
     """
 
     def __init__(
@@ -80,17 +72,10 @@ class LegacyFileWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch.
 
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            The columns of the schema in order, with exactly their Arrow types.
+        - `batch`: The columns of the schema in order, with exactly their Arrow types.
 
-        Raises
-        ------
-        SchemaMismatchError
-            Names or types differ from the schema.
-        InvalidInputError
-            A value would be read as another value, or is not in the dictionary of the table.
+        Raises SchemaMismatchError: names or types differ from the schema. Raises InvalidInputError:
+        a value would be read as another value, or is not in the dictionary of the table.
         """
         columns = checked_columns(batch, self._schema, self._input_types, self._output.name)
         if not batch.num_rows:

@@ -39,14 +39,9 @@ TOMBSTONE_FIELD = Field(TOMBSTONE, TOMBSTONE_ID, "bool")
 class Unshadowed:
     """The condition that a row is not hidden, and then meets other conditions.
 
-    Attributes
-    ----------
-    keys : KeySet or None
-        Rows with these keys are hidden.
-    tombstone : Field or None
-        The column `_tombstone`, if rows have it.
-    conditions : tuple of Condition
-        Evaluated on the other rows only.
+    - `keys`: Rows with these keys are hidden.
+    - `tombstone`: The column `_tombstone`, if rows have it.
+    - `conditions`: Evaluated on the other rows only.
     """
 
     keys: KeySet | None
@@ -101,11 +96,7 @@ class Unshadowed:
 class SsTableTask(ScanTask):
     """A task that reads an SSTable.
 
-    Attributes
-    ----------
-    generation : int
-    tombstone : Field
-        The column `_tombstone` of its files.
+    - `tombstone`: The column `_tombstone` of its files.
     """
 
     generation: int
@@ -129,13 +120,8 @@ class SsTableTask(ScanTask):
 class LogTask(ScanTask):
     """A task that reads rows of the log of a shard.
 
-    Attributes
-    ----------
-    generation : int
-        The generation that the rows will be flushed as.
-    log : LogRows
-    paths : tuple of tuple of Field
-        The columns of the key; empty without a primary key.
+    - `generation`: The generation that the rows will be flushed as.
+    - `paths`: The columns of the key; empty without a primary key.
     """
 
     generation: int
@@ -193,10 +179,7 @@ class LogTask(ScanTask):
 class JoinedTask(ScanTask):
     """A task that reads the rows of several tasks, one after the other.
 
-    Attributes
-    ----------
-    tasks : tuple of ScanTask
-        With the same columns and conditions.
+    - `tasks`: With the same columns and conditions.
     """
 
     tasks: tuple[ScanTask, ...]

@@ -53,13 +53,9 @@ _BITS = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 class KeyMatch:
     """The pairs of rows of a target and of a source whose keys are equal.
 
-    Attributes
-    ----------
-    target, source : int64 array
-        Rows of each pair, in the order of the rows of the target. A row of the target is in several
-        pairs if the source has its key several times.
-    unmatched : int64 array
-        Rows of the source in no pair, in order.
+    - `target`, `source`: Rows of each pair, in the order of the rows of the target. A row of the
+      target is in several pairs if the source has its key several times.
+    - `unmatched`: Rows of the source in no pair, in order.
     """
 
     target: _Indexes
@@ -75,10 +71,7 @@ class KeyMatch:
 def match_keys(target: Sequence[pa.ChunkedArray], source: Sequence[pa.ChunkedArray]) -> KeyMatch:
     """Return the pairs of rows with equal keys.
 
-    Parameters
-    ----------
-    target, source : sequence of pa.ChunkedArray
-        The columns of the key, of the same types on both sides.
+    - `target`, `source`: The columns of the key, of the same types on both sides.
     """
     sides = _Side(), _Side()
     for columns in zip(target, source, strict=True):
@@ -91,12 +84,8 @@ def match_keys(target: Sequence[pa.ChunkedArray], source: Sequence[pa.ChunkedArr
 class _Side:
     """The rows of one side that can still match.
 
-    Attributes
-    ----------
-    rows : int64 array or None
-        The rows, increasing; None for all of them.
-    numbers : int64 array or None
-        The numbers of their keys, from 0 on; None before the first column.
+    - `rows`: The rows, increasing; None for all of them.
+    - `numbers`: The numbers of their keys, from 0 on; None before the first column.
     """
 
     rows: _Indexes | None = None

@@ -57,14 +57,9 @@ class Between(NamedTuple):
 class JsonQuestion(NamedTuple):
     """A question about the values that a function like ``json_get_int`` finds in documents.
 
-    Attributes
-    ----------
-    keys : tuple
-        The steps to the value; see `json_paths`.
-    dtype : pa.DataType
-        Of the values.
-    op, value
-        As in a question about a column of the values.
+    - `keys`: The steps to the value; see `json_paths`.
+    - `dtype`: Of the values.
+    - `op`, `value`: As in a question about a column of the values.
     """
 
     keys: tuple[Any, ...]
@@ -164,10 +159,7 @@ def by_comparisons(
 ) -> RowRanges | None:
     """Answer a question of a `RangePruner` by statistics that know comparisons with one value.
 
-    Parameters
-    ----------
-    compare : callable
-        Takes the operator of a comparison with one value, and the value.
+    - `compare`: Takes the operator of a comparison with one value, and the value.
     """
     if op == "between":
         return in_all((compare(*value.lower), compare(*value.upper)))

@@ -107,17 +107,10 @@ def read_on_driver(
 ) -> bytes | None:
     """Read the rows of all partitions of a plan, if they are few.
 
-    Parameters
-    ----------
-    size : int or None
-        Maximum number of bytes of their rows, if it is known.
-    read_rows : callable
-        Returns the rows of a partition, as a task would. Several threads call it.
+    - `size`: Maximum number of bytes of their rows, if it is known.
+    - `read_rows`: Returns the rows of a partition, as a task would. Several threads call it.
 
-    Returns
-    -------
-    bytes or None
-        An Arrow stream; None if tasks are to read the rows.
+    Returns an Arrow stream; None if tasks are to read the rows.
     """
     budget = plan.options.driver_read_bytes
     if plan.request.tasks or budget == 0:

@@ -39,15 +39,9 @@ def received(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches that a task of a write receives.
 
-    Parameters
-    ----------
-    schema : StructType or None
-        Columns of the rows; None if Spark has converted them.
+    - `schema`: Columns of the rows; None if Spark has converted them.
 
-    Raises
-    ------
-    LanceError
-        A batch is malformed.
+    Raises LanceError: a batch is malformed.
     """
     types: pa.Schema | None = None
     for batch in batches:
@@ -65,10 +59,7 @@ def received(
 def decode(value: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """Return the batch of a value, which shares its bytes.
 
-    Raises
-    ------
-    LanceError
-        The value is malformed.
+    Raises LanceError: the value is malformed.
     """
     words = np.frombuffer(value, np.int64, value.size // 8)
     if len(words) < _HEADER or words[:_HEADER].min() < 0:

@@ -46,21 +46,12 @@ _INT64_MAX = 2**63 - 1
 class WriteToken:
     """The identity of a change: the id of its writer, and its number.
 
-    Attributes
-    ----------
-    id_key : str
-        The transaction property with the id.
-    number_key : str
-        The transaction property with the number.
-    number : int
-        0 or more. Later changes with the same id have greater numbers.
-    lookback : int
-        The maximum number of versions that are searched for the id.
+    - `id_key`: The transaction property with the id.
+    - `number_key`: The transaction property with the number.
+    - `number`: 0 or more. Later changes with the same id have greater numbers.
+    - `lookback`: The maximum number of versions that are searched for the id.
 
-    Raises
-    ------
-    InvalidInputError
-        The id is empty, or a number is out of range.
+    Raises InvalidInputError: the id is empty, or a number is out of range.
     """
 
     id_key: str
@@ -84,10 +75,7 @@ class WriteToken:
     def of_app(cls, app_id: str | None, version: int | None) -> WriteToken | None:
         """Return the token of a write that an application numbers; None if both are None.
 
-        Raises
-        ------
-        InvalidInputError
-            Only one of the arguments is given, or its value is not valid.
+        Raises InvalidInputError: only one of the arguments is given, or its value is not valid.
         """
         if (app_id is None) != (version is None):
             raise InvalidInputError(
@@ -144,14 +132,9 @@ def find_committed_version(
 ) -> int | None:
     """Return the version that contains a change; None if it was not found.
 
-    Parameters
-    ----------
-    manifest : Manifest
-        The version at which the search begins.
+    - `manifest`: The version at which the search begins.
 
-    Raises
-    ------
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError.
     """
     transaction = read_transaction(store, manifest)
     if write_token.number_of(transaction) is not None:

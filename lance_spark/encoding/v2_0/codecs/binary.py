@@ -42,15 +42,10 @@ from lance_spark.storage.source import Bytes, ReadPlan, gather_plans
 class ValueExtents:
     """Positions of some values in their bytes.
 
-    Attributes
-    ----------
-    starts, ends : int64 arrays
-        Positions of each value; ``starts[i] <= ends[i] <= starts[i + 1]``.
-    valid : bool array, or None
-        False where the value is null; None if none is.
-    edges : int64 array, or None
-        The start of the first value and the ends of all values, if every value starts where the
-        previous value ends.
+    - `starts`, `ends`: Positions of each value; ``starts[i] <= ends[i] <= starts[i + 1]``.
+    - `valid`: False where the value is null; None if none is.
+    - `edges`: The start of the first value and the ends of all values, if every value starts where
+      the previous value ends.
     """
 
     starts: RowNumbers
@@ -74,10 +69,7 @@ class ValueExtents:
 def read_extents(ends: Decoder, rows: Rows, adjustment: int) -> ReadPlan[ValueExtents]:
     """Plan the reading of the extents of `rows` out of a decoder of ends with marked nulls.
 
-    Raises
-    ------
-    CorruptFileError
-        The ends decrease.
+    Raises CorruptFileError: the ends decrease.
     """
     if not len(rows):
         return ValueExtents.between(np.zeros(1, np.int64), None)
@@ -190,14 +182,9 @@ def encode_ends(
 ) -> tuple[pb.ArrayEncoding, int, int]:
     """Return the message for the ends of values, the sum of the lengths, and the `null_adjustment`.
 
-    Parameters
-    ----------
-    lengths : int64 array
-        Lengths of the values; 0 for nulls.
-    valid : bool array, or None
-        False where the value is null.
-    buffers : NewBuffers
-        The ends are appended to it.
+    - `lengths`: Lengths of the values; 0 for nulls.
+    - `valid`: False where the value is null.
+    - `buffers`: The ends are appended to it.
     """
     ends = np.cumsum(lengths, dtype=np.uint64)
     total = int(ends[-1]) if len(ends) else 0

@@ -120,10 +120,7 @@ def _read(field: pb.VariablePackedStruct.FieldEncoding, rows: _RowBytes) -> Data
 def encode_values(block: StructBlock) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
     """Return rows as full-zip pages store them.
 
-    Raises
-    ------
-    InvalidInputError
-        A field is a struct itself, or does not have whole bytes.
+    Raises InvalidInputError: a field is a struct itself, or does not have whole bytes.
     """
     fields: list[pb.VariablePackedStruct.FieldEncoding] = []
     parts: list[pa.Array] = []

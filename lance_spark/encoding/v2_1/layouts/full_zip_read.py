@@ -66,16 +66,7 @@ _FEW = 64
 class FullZipPage:
     """Reads rows of one full-zip page; keeps the repetition index once it has read all of it.
 
-    Parameters
-    ----------
-    layout : pb.FullZipLayout
-    meta : PageMeta
-    leaf : Leaf
-
-    Raises
-    ------
-    CorruptFileError
-        The layout does not fit the column or the page's buffers.
+    Raises CorruptFileError: the layout does not fit the column or the page's buffers.
     """
 
     def __init__(self, layout: pb.FullZipLayout, meta: PageMeta, leaf: Leaf) -> None:

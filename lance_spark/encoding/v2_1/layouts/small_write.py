@@ -54,15 +54,8 @@ def encode_small(
 ) -> EncodedPage | None:
     """Return the page of a few values; None if the page is not small or its type is not plain.
 
-    Parameters
-    ----------
-    values : pyarrow.Array
-        One value per entry, without nulls.
-    levels : Levels
-    num_rows : int
-    version : tuple of int
-    constant : bool
-        Whether a page of equal values becomes a constant; only if no value is null.
+    - `values`: One value per entry, without nulls.
+    - `constant`: Whether a page of equal values becomes a constant; only if no value is null.
     """
     count = len(values)
     if not 0 < count <= _MAX_VALUES or levels.repetition is not None:

@@ -38,13 +38,8 @@ def bounds_of(
 ) -> Predicate | None:
     """Return a predicate that keeps all rows of a boolean expression; None if there is none.
 
-    Parameters
-    ----------
-    node : ArrowNode
-    fields : sequence of Field
-        The table's top-level fields, with those of row metadata.
-    levels : int
-        Most levels of the predicate. Deeper parts of the expression have none.
+    - `fields`: The table's top-level fields, with those of row metadata.
+    - `levels`: Most levels of the predicate. Deeper parts of the expression have none.
     """
     if not isinstance(node, ArrowCall) or not levels:
         return None

@@ -30,13 +30,8 @@ _SHOWN = 200
 class ArrowCondition:
     """A condition that holds for the rows for which an expression is true.
 
-    Attributes
-    ----------
-    evaluation : Evaluation
-    fields : tuple of Field
-        The top-level columns that it reads.
-    bounds : Predicate, optional
-        Holds for all of these rows, and maybe for more.
+    - `fields`: The top-level columns that it reads.
+    - `bounds`: Holds for all of these rows, and maybe for more.
     """
 
     evaluation: Evaluation
@@ -54,10 +49,7 @@ class ArrowCondition:
     def holds(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return for each row of a batch whether the condition holds; never null.
 
-        Raises
-        ------
-        EvaluationError
-            Arrow cannot compute the expression for a row.
+        Raises EvaluationError: Arrow cannot compute the expression for a row.
         """
         rows = _as_declared(batch, self.fields) if self.fields else batch
         try:
@@ -86,16 +78,10 @@ class ArrowCondition:
 def arrow_condition(expression: pc.Expression, schema: Schema) -> ArrowCondition:
     """Return the condition of an expression.
 
-    Parameters
-    ----------
-    expression : pc.Expression
-    schema : Schema
-        Of the table, with the columns of row metadata.
+    - `schema`: Of the table, with the columns of row metadata.
 
-    Raises
-    ------
-    InvalidInputError
-        A column does not exist or is a blob column, or the expression is not a condition.
+    Raises InvalidInputError: a column does not exist or is a blob column, or the expression is not
+    a condition.
     """
     tree = tree_of(expression)
     evaluation = evaluation_of(expression, tree, schema.fields)

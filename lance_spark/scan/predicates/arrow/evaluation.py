@@ -49,12 +49,8 @@ class Combined:
 class Evaluation:
     """How an expression is evaluated.
 
-    Attributes
-    ----------
-    expressions : tuple of pc.Expression
-        Evaluated by Arrow.
-    combined : Combined, optional
-        The function of them; None for one expression that is the whole.
+    - `expressions`: Evaluated by Arrow.
+    - `combined`: The function of them; None for one expression that is the whole.
     """
 
     expressions: tuple[pc.Expression, ...]
@@ -69,12 +65,7 @@ class Evaluation:
         return f" {function} ".join([*shown, "..."])
 
     def of(self, rows: pa.RecordBatch | pa.Table) -> Any:
-        """Return the value of each row.
-
-        Raises
-        ------
-        pa.ArrowException, ValueError, TypeError
-        """
+        """Return the value of each row. Raises pa.ArrowException, ValueError, TypeError."""
         values = _evaluated(self.expressions, rows) if self.expressions else []
         if self.combined is None:
             return values[0]
@@ -88,18 +79,10 @@ def evaluation_of(
 ) -> Evaluation:
     """Return how an expression is evaluated.
 
-    Parameters
-    ----------
-    expression : pc.Expression
-    tree : ExpressionTree, optional
-        Its tree, if it is known.
-    fields : sequence of Field
-        The top-level fields of the table.
+    - `tree`: Its tree, if it is known.
+    - `fields`: The top-level fields of the table.
 
-    Raises
-    ------
-    InvalidInputError
-        Arrow would overflow the stack.
+    Raises InvalidInputError: Arrow would overflow the stack.
     """
     if tree is None or depth_of(tree.root) <= _WHOLE:
         return Evaluation((expression,))

@@ -59,16 +59,9 @@ class ArrowLiteral:
 class ArrowCall:
     """A function of other nodes.
 
-    Attributes
-    ----------
-    function : str
-    args : tuple of ArrowNode
-        Two and more of a function of `ASSOCIATIVE`, which has two in the pickle.
-    options : pa.Scalar, optional
-    number : int
-        The column of the options in the pickle; -1 if the function has none.
-    depth : int
-        Levels of calls for Arrow, which nests a chain of one function call by call.
+    - `args`: Two and more of a function of `ASSOCIATIVE`, which has two in the pickle.
+    - `number`: The column of the options in the pickle; -1 if the function has none.
+    - `depth`: Levels of calls for Arrow, which nests a chain of one function call by call.
     """
 
     function: str
@@ -122,10 +115,7 @@ class ExpressionTree:
     def columns(self, *, tests_null: bool = True) -> Iterator[str]:
         """Yield the top-level columns, maybe more than once.
 
-        Parameters
-        ----------
-        tests_null : bool
-            Whether to yield columns that are only tested for null.
+        - `tests_null`: Whether to yield columns that are only tested for null.
         """
         waiting = [self.root]
         while waiting:

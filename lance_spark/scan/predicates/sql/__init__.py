@@ -33,21 +33,13 @@ def parse_predicate(
 ) -> Predicate:
     """Parse a predicate.
 
-    Parameters
-    ----------
-    text : str
-        A condition of Spark's SQL, as in ``WHERE``.
-    schema : Schema
-        Of the table.
-    settings : SqlSettings, optional
-        Settings of the Spark session of the text; Spark's defaults if left out.
-    pylance_dialect : bool
-        Whether functions and literals of pylance are allowed.
+    - `text`: A condition of Spark's SQL, as in ``WHERE``.
+    - `schema`: Of the table.
+    - `settings`: Settings of the Spark session of the text; Spark's defaults if left out.
+    - `pylance_dialect`: Whether functions and literals of pylance are allowed.
 
-    Raises
-    ------
-    InvalidInputError
-        The text is not a predicate on the table's columns, or has something that is not supported.
+    Raises InvalidInputError: the text is not a predicate on the table's columns, or has something
+    that is not supported.
 
     Examples
     --------
@@ -76,11 +68,8 @@ def parse_predicate(
 def parse_value(text: str, schema: Schema) -> Expression | Column:
     """Parse an expression for a value of each row, in the language of `parse_local`.
 
-    Raises
-    ------
-    InvalidInputError
-        The text is not an expression on the table's columns, or has something that is not
-        supported.
+    Raises InvalidInputError: the text is not an expression on the table's columns, or has something
+    that is not supported.
     """
     from lance_spark.scan.predicates.sql.binding import bind_value
     from lance_spark.scan.predicates.sql.grammar import parse

@@ -59,10 +59,7 @@ _NUMBER = re.compile(r"\s*[+-]?[0-9]+(?:\.[0-9]*)?\s*")
 def parse(text: str, settings: SqlSettings, *, pylance_dialect: bool = False) -> Node:
     """Return the syntax tree of a text; if `pylance_dialect`, with literals of pylance.
 
-    Raises
-    ------
-    InvalidInputError
-        The text is not one expression, or has more than `MAX_DEPTH` levels.
+    Raises InvalidInputError: the text is not one expression, or has more than `MAX_DEPTH` levels.
     """
     try:
         return _Parser(text, settings, pylance_dialect).parse()

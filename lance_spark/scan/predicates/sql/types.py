@@ -14,12 +14,7 @@ from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT
 class TypeParser(TokenCursor):
     """Base class of the parser.
 
-    Parameters
-    ----------
-    text : str
-    settings : SqlSettings
-    pylance_dialect : bool
-        Whether types and literals of pylance are allowed.
+    - `pylance_dialect`: Whether types and literals of pylance are allowed.
     """
 
     def __init__(self, text: str, settings: SqlSettings, pylance_dialect: bool = False) -> None:
