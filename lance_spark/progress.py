@@ -415,7 +415,7 @@ def first_done(
 ) -> tuple[set[Future[_R]], set[Future[_R]]]:
     """Wait until one thread is done, and report what the threads count meanwhile.
 
-    Returns Those that are done, and the others.
+    Returns those that are done, and the others.
     """
     place = _CURRENT.get()
     if place is None or not place.work.is_own_thread:

@@ -240,7 +240,7 @@ def plan_changes(
       down to the last of these versions; none if field ids may mean other columns, as after an
       overwrite between them. By default the ids of the version of `columns`.
 
-    Returns in the order of the versions. Raises SchemaMismatchError: a column has another type in
+    In the order of the versions. Raises SchemaMismatchError: a column has another type in
     one of the versions.
     """
     schema = columns.to_arrow()

@@ -91,8 +91,9 @@ def to_text(array: pa.Array) -> pa.Array:
 
     - `array`: Of type large_binary.
 
-    Returns of type string. Raises CorruptFileError, UnsupportedEncodingError: a value is damaged,
-    or has a type that JSON lacks. Raises InvalidInputError: the texts do not fit into one array.
+    Returns an array of type string. Raises CorruptFileError, UnsupportedEncodingError: a value is
+    damaged, or has a type that JSON lacks. Raises InvalidInputError: the texts do not fit into one
+    array.
     """
     texts = [None if value is None else decode(value) for value in array.to_pylist()]
     result = pa.array(texts, pa.string())
@@ -106,8 +107,8 @@ def to_jsonb(array: pa.Array) -> pa.Array:
 
     - `array`: Of type string.
 
-    Returns of type large_binary. Raises InvalidInputError: a text is not valid JSON, or has numbers
-    or keys that JSONB cannot hold.
+    Returns an array of type large_binary. Raises InvalidInputError: a text is not valid JSON, or
+    has numbers or keys that JSONB cannot hold.
     """
     values = [None if text is None else encode(text) for text in array.to_pylist()]
     return pa.array(values, pa.large_binary())

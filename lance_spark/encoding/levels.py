@@ -220,7 +220,7 @@ def unravel(levels: Levels, steps: Sequence[Step]) -> list[LayerSlots]:
     - `steps`: The part of the type that each layer describes, leaf first.
 
     Raises CorruptFileError: the layers do not match the column type, or the levels do not describe
-    whole lists. Raises UnsupportedEncodingError: Lists together with a fixed-size list of structs:
+    whole lists. Raises UnsupportedEncodingError: lists together with a fixed-size list of structs:
     no known writer can produce them.
     """
     layers = levels.layers

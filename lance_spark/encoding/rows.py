@@ -24,8 +24,8 @@ def split_rows(rows: Rows, lengths: Sequence[int]) -> list[tuple[int, Rows]]:
     - `rows`: Row numbers counted from the first page's first row.
     - `lengths`: Rows of each page.
 
-    Returns Page number, and rows counted from the start of that page. Pages without such rows are
-    left out.
+    Returns the page number, and rows counted from the start of that page. Pages without such rows
+    are left out.
     """
     ends = np.cumsum(np.asarray(lengths, dtype=np.int64))
     starts = ends - np.asarray(lengths, dtype=np.int64)

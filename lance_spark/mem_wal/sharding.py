@@ -109,7 +109,7 @@ def evaluate_sharding_spec(
 def split_by_shard(spec: ShardingSpec, schema: Schema, rows: pa.Table) -> list[ShardRows]:
     """Split rows by the shard that they belong to.
 
-    Returns Shards without rows are left out. Raises UnsupportedError. Raises InvalidInputError: a
+    Shards without rows are left out. Raises UnsupportedError. Raises InvalidInputError: a
     value that selects a shard is null.
     """
     if not rows.num_rows:

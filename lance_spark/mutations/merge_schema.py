@@ -54,7 +54,7 @@ class MergeSchema(WriteStrategy):
         """Commit the new fragments and columns.
 
         Raises CommitConflictError: another client changed the columns of the table, or base paths
-        of the new rows. Raises LanceError: Errors of `commit`.
+        of the new rows. Raises LanceError: errors of `commit`.
         """
         table = job.base_table()
         columns = _columns(table.manifest)
@@ -96,10 +96,10 @@ def begin_merging_write(uri: str, schema: pa.Schema, **options: Any) -> WriteJob
     - `uri`: Root of the table, or of one of its branches.
     - `**options`: Options of `begin_write`.
 
-    Returns with the strategy `MergeSchema` if the data has new columns. Raises SchemaMismatchError:
+    The job has the strategy `MergeSchema` if the data has new columns. Raises SchemaMismatchError:
     a column of the table has another type in the data, or is missing and must not be null. Raises
     UnsupportedFeatureError, UnsupportedTypeError: the files of the table cannot have such columns.
-    Raises LanceError: Errors of `begin_write`.
+    Raises LanceError: errors of `begin_write`.
     """
     if options.get("mode", "append") != "append":
         raise InvalidOptionError(

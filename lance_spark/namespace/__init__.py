@@ -78,7 +78,7 @@ def table_entry(
     - `is_new`: Whether the block creates the table. The name is released if the block fails.
 
     Raises InvalidOptionError: not exactly one of `uri` and the other two is given, or the client is
-    of another class. Raises LanceError: Errors of `Namespace.describe_table`, `new_table` and
+    of another class. Raises LanceError: errors of `Namespace.describe_table`, `new_table` and
     `register_table`.
     """
     if client is None and table_id is None and uri is not None:

@@ -29,7 +29,12 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from lance_spark.errors import LanceError, StorageError, UncertainCommitError
-from lance_spark.mutations.runner import Runner, new_tag, sweep, sweep_failed
+from lance_spark.mutations.runner import (
+    Runner,
+    delete_orphans,
+    delete_orphans_of_failed_job,
+    new_tag,
+)
 from lance_spark.spark.job_monitor import progress_line, raised_by_task, wait_for_attempts
 from lance_spark.spark.jvm.classes import is_connect
 from lance_spark.spark.python_process import TaskObject
@@ -122,8 +127,8 @@ class Job(AbstractContextManager["Job"]):
         - `tasks`: Objects that can be pickled.
         - `run`: Runs a task: a function of a module, or a method of a class of a module.
 
-        Raises LanceError: Raised by the first attempt of a task, if another attempt would raise it
-        again. Raises StorageError: Raised by the last attempt of a task. Raises PySparkException:
+        Raises LanceError: raised by the first attempt of a task, if another attempt would raise it
+        again. Raises StorageError: raised by the last attempt of a task. Raises PySparkException:
         all attempts of a task failed for other reasons.
         """
         pickles = [_pickled(task) for task in tasks]
@@ -146,7 +151,7 @@ class Job(AbstractContextManager["Job"]):
         """Run work over all partitions of a frame; see `run_tasks` for errors.
 
         Returns the yielded values, in the order of the partitions and of each partition's work.
-        Raises PySparkException: Also if an expression of the frame raised an error.
+        Raises PySparkException: also if an expression of the frame raised an error.
         """
         from lance_spark.spark.write.locators import located_rows
 
@@ -166,9 +171,9 @@ class Job(AbstractContextManager["Job"]):
         self._wait_for_attempts()
         with suppress(LanceError):
             if manifest is None:
-                sweep_failed(self._table, self.tag, self._targets())
+                delete_orphans_of_failed_job(self._table, self.tag, self._targets())
             else:
-                sweep(self._table, self.tag, manifest, targets=self._targets())
+                delete_orphans(self._table, self.tag, manifest, targets=self._targets())
 
     def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
         if error is None or self._is_committed or isinstance(error, UncertainCommitError):
@@ -181,7 +186,7 @@ class Job(AbstractContextManager["Job"]):
             return
         with suppress(Exception):
             self._wait_for_attempts()
-            sweep_failed(self._table, self.tag, self._targets())
+            delete_orphans_of_failed_job(self._table, self.tag, self._targets())
 
     def _targets(self) -> tuple[int | None, ...]:
         """Return the base paths to which tasks may have written, and None for the table's root."""

@@ -44,7 +44,7 @@ class DictionaryReader:
     - `values`: The only page of the values.
     - `size`: Size of the file in bytes.
 
-    Raises CorruptFileError: a page lies outside the file. Raises UnsupportedTypeError: Version 0.1
+    Raises CorruptFileError: a page lies outside the file. Raises UnsupportedTypeError: version 0.1
     has no dictionaries of such values.
     """
 
@@ -77,7 +77,7 @@ class DictionaryReader:
 def encode_values(values: pa.Array, start: int) -> EncodedPages:
     """Encode the values of a dictionary as one page, which the whole file shares.
 
-    Raises UnsupportedTypeError: Version 0.1 has no dictionaries of such values.
+    Raises UnsupportedTypeError: version 0.1 has no dictionaries of such values.
     """
     check_values(values.type)
     cuts = np.array([0, len(values)], np.int64)

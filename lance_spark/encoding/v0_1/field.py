@@ -73,7 +73,7 @@ def open_field(node: FieldNode, counts: Numbers, size: int) -> FieldReader:
     - `size`: Size of the file in bytes.
 
     Raises CorruptFileError: the pages lie outside the file, or have other numbers of values than
-    the batches. Raises UnsupportedTypeError: File version 0.1 cannot store the type.
+    the batches. Raises UnsupportedTypeError: file version 0.1 cannot store the type.
     """
     reader, _ = _open(node, node.field.name, counts, size)
     return reader

@@ -253,7 +253,7 @@ def read_extents(
     """Plan the reading of offsets: value ``i`` of a page goes from its offset ``i`` to its offset
     ``i + 1``.
 
-    Raises CorruptFileError: Offsets are negative, or decrease.
+    Raises CorruptFileError: offsets are negative, or decrease.
     """
     data = yield from read_values(pages, spans, np.dtype(dtype).itemsize, extra=1)
     offsets = data.view(np.dtype(dtype).newbyteorder("<"))

@@ -54,7 +54,7 @@ def encode_field(array: pa.Array, field: pa.Field) -> list[EncodedPage]:
     - `field`: With the metadata keys ``lance-encoding:*`` that steer the choice of encodings;
       unknown values are ignored.
 
-    Raises UnsupportedTypeError: File version 2.0 cannot store the type. Raises InvalidInputError: a
+    Raises UnsupportedTypeError: file version 2.0 cannot store the type. Raises InvalidInputError: a
     struct is null, a child of a packed struct is, or ``lance-encoding:packed`` is neither true nor
     false.
     """

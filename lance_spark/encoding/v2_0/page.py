@@ -57,7 +57,7 @@ class Decoder(Protocol):
         - `rows`: Row ``r`` consists of the values ``r * per_row`` to ``(r + 1) * per_row - 1``.
         - `per_row`: More than 1 below fixed-size lists.
 
-        Returns Array of the type that the decoder was opened for.
+        Returns an array of the type that the decoder was opened for.
         """
         ...
 
@@ -142,7 +142,7 @@ def read_slots(buffer: ByteRange, width: int, rows: Rows) -> ReadPlan[Bytes]:
     - `width`: Bytes per value.
     - `rows`: May repeat a row, but must not decrease.
 
-    Returns Aligned for values of up to 8 bytes, if `width` is a power of two. Raises
+    The result is aligned for values of up to 8 bytes, if `width` is a power of two. Raises
     CorruptFileError: a value lies outside the buffer.
     """
     size = len(rows) * width

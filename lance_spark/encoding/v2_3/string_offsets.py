@@ -40,7 +40,7 @@ def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> VariableW
 
     - `encoding`: Encoding of the offsets.
 
-    Raises CorruptFileError: Offsets decrease or leave their chunk. Raises UnsupportedEncodingError:
+    Raises CorruptFileError: offsets decrease or leave their chunk. Raises UnsupportedEncodingError:
     the encoding does not store numbers.
     """
     compression = encoding.WhichOneof("compression")

@@ -70,7 +70,7 @@ def unpruned(field: Field, file_field: Field, version: tuple[int, int]) -> Field
 def project(array: pa.Array, stored: Field, field: Field) -> pa.Array:
     """Cut an array of the type of `stored` to the children of `field`; blobs stay complete.
 
-    Children that `stored` does not have are null. Raises UnsupportedTypeError: Children were left
+    Children that `stored` does not have are null. Raises UnsupportedTypeError: children were left
     out below a map.
     """
     if stored.is_blob and field.metadata.get(EXTENSION_NAME) == BLOB_V2:

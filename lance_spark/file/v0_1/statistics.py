@@ -115,7 +115,7 @@ def prune(statistics: PageStatistics, op: Op, value: Any = None) -> RowRanges:
     - `value`: A Python value or an Arrow scalar. If it does not fit the type of the field, all rows
       are returned.
 
-    Returns Whole batches, neighbours merged, in order. Batches with unknown statistics are
+    Returns whole batches, neighbours merged, in order. Batches with unknown statistics are
     included. Raises InvalidInputError: the operator is unknown.
     """
     keep = _may_match(statistics, op, value)

@@ -102,7 +102,7 @@ class Cast:
 def reorder_columns(table: OpenTable, columns: Sequence[str], options: CommitOptions) -> OpenTable:
     """Move top-level columns to the front; the order of the others does not change.
 
-    Raises InvalidInputError: a column does not exist, or is named twice. Raises LanceError: Errors
+    Raises InvalidInputError: a column does not exist, or is named twice. Raises LanceError: errors
     of `change_schema`.
     """
     names = check_name_list(columns, "columns")

@@ -200,7 +200,7 @@ def parse_updates(updates: Mapping[str, Any], schema: Schema) -> tuple[Assignmen
 
     - `updates`: By column, or by child of a struct, whose name has dots.
 
-    Raises InvalidInputError: Updates are empty, a column has two values, or a value does not have
+    Raises InvalidInputError: updates are empty, a column has two values, or a value does not have
     the column's type. Raises SchemaMismatchError: a column does not exist. Raises UnsupportedError:
     a child of a struct with blobs is set.
     """

@@ -69,7 +69,7 @@ def plan_groups(
     - `fragments`: All fragments of the table, with their row counts.
     - `covered`: For each segment of an index, the fragments that it covers.
 
-    Returns in the order of their ids. The new files of a group have the same targets.
+    In the order of their ids. The new files of a group have the same targets.
     """
     excluded = options.excluded_fragment_ids
     most_overlays = options.values["max_overlays_per_fragment"]

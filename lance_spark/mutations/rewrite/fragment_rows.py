@@ -278,9 +278,9 @@ class AddressReader:
 
         - `addresses`: Addresses of live rows; an address can occur more than once.
 
-        Returns with the offsets of the addresses, in the same order. Raises CorruptFileError,
-        CorruptTableError, UnsupportedEncodingError, StorageError. Raises InvalidInputError: an
-        address is not that of a live row.
+        Yields the rows with the offsets of the addresses, in the same order. Raises
+        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError. Raises
+        InvalidInputError: an address is not that of a live row.
         """
         unique, inverse = np.unique(addresses, return_inverse=True)
         parts = [self._read(number, offsets) for number, offsets in offsets_by_fragment(unique)]

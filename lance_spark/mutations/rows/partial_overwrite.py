@@ -98,7 +98,7 @@ class ReplaceRows(WriteStrategy):
     ) -> Manifest:
         """Find the rows, write their deletion files, and commit; plan again after a conflict.
 
-        Raises LanceError: Errors of `commit`. The new fragments stay: `WriteJob.abort` deletes
+        Raises LanceError: errors of `commit`. The new fragments stay: `WriteJob.abort` deletes
         them.
         """
         table = job.base_table()

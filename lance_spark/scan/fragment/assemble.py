@@ -69,7 +69,7 @@ def locate(field: Field, file_of: FilesOfFields) -> list[FieldPart]:
     - `field`: The field as the reader wants it.
     - `file_of`: Data file number for each field id that some file names.
 
-    Returns in file order; empty if no file holds any of it. If no file holds a wanted child of a
+    In file order; empty if no file holds any of it. If no file holds a wanted child of a
     struct, a part may have another child instead, which shows where the struct is null. Raises
     CorruptTableError: two files hold a leaf of the field: nothing says which values are right.
     """

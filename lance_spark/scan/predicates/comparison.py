@@ -108,7 +108,7 @@ def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanA
 
     - `right`: Of the same type.
 
-    Returns Null where either side is null.
+    The result is null where either side is null.
     """
     import pyarrow.compute as pc
 

@@ -191,7 +191,7 @@ def top_fields(conditions: Iterable[Condition]) -> list[Field]:
 def candidate_ranges(file: DataFileReader, field: Field, op: str, value: Any) -> RowRanges | None:
     """Return the rows of a data file for which a comparison can hold, by page statistics.
 
-    Returns None if the file has no statistics of the field.
+    None if the file has no statistics of the field.
     """
     if file.version >= (2, 0):
         return None

@@ -150,7 +150,7 @@ def of_new_columns(stored: Mapping[str, str], names: Iterable[str]) -> dict[str,
 
     - `stored`: Metadata of the table.
 
-    Returns Field metadata as of `WriteOptions.column_metadata`.
+    Returns field metadata as of `WriteOptions.column_metadata`.
     """
     options = {name: value for name, value in stored.items() if is_column_option(name)}
     if not options:

@@ -30,7 +30,7 @@ def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     - `arguments`: As of `tables.load_table`, and ``query``: options of the query.
 
-    Raises TableNotFoundError, VersionNotFoundError. Raises InvalidOptionError: Also if the query
+    Raises TableNotFoundError, VersionNotFoundError. Raises InvalidOptionError: also if the query
     names two versions.
     """
     # The class of the table checks a path, and lets that of the table pass.

@@ -298,7 +298,7 @@ def handler_for(
 def rename_without_replace(source: str, target: str) -> bool:
     """Move `source` to `target` atomically; return False and change nothing if `target` exists.
 
-    Raises OSError: Errno ENOSYS, EINVAL or ENOTSUP: the kernel or file system does not have this
+    Raises OSError: errno ENOSYS, EINVAL or ENOTSUP: the kernel or file system does not have this
     call.
     """
     if os.name == "nt":

@@ -36,7 +36,7 @@ def commit_detached(
 
     Raises StorageError. Raises InvalidInputError: the table does not exist, the change does not fit
     it, or its manifests have names of scheme V1. Raises UnsupportedFeatureError: the table needs a
-    feature that this release does not write. Raises VersionNotFoundError: Cleanup is removing the
+    feature that this release does not write. Raises VersionNotFoundError: cleanup is removing the
     base version. Raises UncertainCommitError: the store failed, and the version may or may not
     exist.
     """

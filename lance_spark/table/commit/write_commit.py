@@ -63,7 +63,7 @@ def commit_on_newest(
     - `job`: Its `commit_retries` limit the retries after conflicts, too.
     - `write_token`: See `WriteJob.commit_manifest`.
 
-    Raises LanceError: Errors of `WriteJob.commit_manifest`.
+    Raises LanceError: errors of `WriteJob.commit_manifest`.
     """
 
     def attempt(current: WriteJob) -> Manifest:

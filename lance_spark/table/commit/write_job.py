@@ -420,7 +420,7 @@ class WriteJob:
     def base(self) -> Manifest:
         """Return the version that the write was planned on; read it unless it is kept.
 
-        Raises StorageError. Raises CommitConflictError: Cleanup removed the version. Raises
+        Raises StorageError. Raises CommitConflictError: cleanup removed the version. Raises
         TableNotFoundError: the table was deleted. Raises VersionNotFoundError: the table was
         deleted and created again.
         """

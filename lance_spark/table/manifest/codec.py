@@ -46,7 +46,7 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
 
     Raises StorageError. Raises CorruptTableError: the file contradicts the format, or contains
     another version than its name says. Raises UnsupportedFeatureError: the version needs a feature
-    that this release does not read. Raises MissingFileError: Cleanup removed it.
+    that this release does not read. Raises MissingFileError: cleanup removed it.
     """
     try:
         data = _read(store, location)

@@ -86,7 +86,7 @@ def create(
 def _has_entry(store: ObjectStore, external: ManifestStore, entry: ManifestEntry) -> bool:
     """Return whether the manifest store has exactly this entry for the version.
 
-    Raises StorageError: Always with a cause, and the cause is not a refusal.
+    Raises StorageError: always with a cause, and the cause is not a refusal.
     """
     try:
         with translated(store.name(entry.path), store.options):

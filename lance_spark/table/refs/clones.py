@@ -80,7 +80,7 @@ def shallow_clone(
     Returns the first version of the clone. It has the number of the source's version. Raises
     CorruptTableError, StorageError. Raises TableExistsError: the target has versions already.
     Raises InvalidInputError: the source is a detached version. Raises UnsupportedFeatureError: the
-    source has features that this release cannot write. Raises VersionNotFoundError: Cleanup has
+    source has features that this release cannot write. Raises VersionNotFoundError: cleanup has
     removed the source's version. Raises UncertainCommitError: the store failed, and it is unknown
     whether the clone was created.
     """

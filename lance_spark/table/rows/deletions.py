@@ -63,7 +63,7 @@ _NAME = re.compile(r"\.?\d+-\d+-(\d+)\.(?:arrow|bin)(?:\.\w+\.tmp)?")
 def read_deletions(paths: TablePaths, fragment: Fragment) -> Offsets:
     """Return the offsets of the deleted rows of a fragment.
 
-    Returns Row offsets, strictly increasing; empty if the fragment has no deletion file. Read-only,
+    Returns row offsets, strictly increasing; empty if the fragment has no deletion file. Read-only,
     since `paths` caches it. Raises MissingFileError, StorageError. Raises CorruptFileError: the
     file is corrupt, or contradicts the manifest.
     """

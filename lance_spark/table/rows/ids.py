@@ -217,7 +217,7 @@ def created_versions_by_id(
 ) -> tuple[UInt64Array, UInt64Array]:
     """Return the row ids of fragments with the versions that created the rows.
 
-    Returns Row ids, increasing, and the version of each. See `row_ids_of`.
+    Returns row ids, increasing, and the version of each. See `row_ids_of`.
     """
     import numpy as np
 

@@ -172,7 +172,7 @@ def encode_row_ids(row_ids: UInt64Array | Sequence[int]) -> bytes:
 
     - `row_ids`: Unique ids in row order. Uniqueness is not checked.
 
-    Returns Value for `inline_row_ids` of the fragment.
+    Returns the value for `inline_row_ids` of the fragment.
     """
     values = np.ascontiguousarray(row_ids, dtype=np.uint64)
     message = rowids_pb2.RowIdSequence()
@@ -258,7 +258,7 @@ def encode_versions(versions: UInt64Array | Sequence[int]) -> bytes:
 
     - `versions`: The version of each row, in row order.
 
-    Returns Value for `inline_created_at_versions` or `inline_last_updated_at_versions` of the
+    Returns the value for `inline_created_at_versions` or `inline_last_updated_at_versions` of the
     fragment.
     """
     values = np.ascontiguousarray(versions, dtype=np.uint64)

@@ -49,8 +49,8 @@ def encode_runs(starts: UInt64Array, ends: UInt64Array, versions: UInt64Array) -
 def parse_runs(data: bytes) -> tuple[UInt64Array, UInt64Array, UInt64Array] | None:
     """Parse a `RowDatasetVersionSequence` whose runs all have the form above.
 
-    Returns first row, row after the last, and version of each run; their values are not checked.
-    None if a run has another form.
+    Returns the first row, the row after the last, and version of each run; their values are not
+    checked. None if a run has another form.
     """
     positions: list[int] = []
     position, size = 0, len(data)

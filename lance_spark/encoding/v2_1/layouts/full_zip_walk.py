@@ -83,7 +83,7 @@ def numbers_at(data: Bytes, positions: IndexArray, width: int) -> IndexArray:
 def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> FullZipEntries:
     """Return the entries of rows that lie at ``data[starts[i]:ends[i]]``.
 
-    Raises CorruptFileError: Entries do not fill their row exactly.
+    Raises CorruptFileError: entries do not fill their row exactly.
     """
     if (ends <= starts).any():
         raise CorruptFileError("a row has no entry")

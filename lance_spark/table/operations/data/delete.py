@@ -93,7 +93,7 @@ class Delete(FragmentChange):
     def apply(self, builder: ManifestBuilder) -> None:
         """Set the deletion files, and remove the fragments that lose all rows.
 
-        Raises CommitConflictError: a fragment was removed. Raises InvalidInputError: Deleted rows
+        Raises CommitConflictError: a fragment was removed. Raises InvalidInputError: deleted rows
         would come back.
         """
         for fragment in self.fragments:

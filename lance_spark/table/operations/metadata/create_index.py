@@ -130,7 +130,7 @@ class CreateIndex(Operation):
     def rebase(self, rebase: Rebase) -> CreateIndex:
         """Remove fragments with rewritten columns from the coverage of the new segments.
 
-        Raises CorruptTableError, StorageError. Raises CommitConflictError: Covered rows moved, and
+        Raises CorruptTableError, StorageError. Raises CommitConflictError: covered rows moved, and
         the fragment reuse index does not have their new addresses.
         """
         self._check_moved_rows(rebase)

@@ -172,7 +172,7 @@ def decode_chunks(buffer: ChunkBuffer, counts: IndexArray, width: int) -> Variab
     - `counts`: Values of each chunk.
     - `width`: Bytes of an offset.
 
-    Raises CorruptFileError: Frames cannot be decompressed, or offsets decrease.
+    Raises CorruptFileError: frames cannot be decompressed, or offsets decrease.
     """
     data = buffer.data
     starts, stops = buffer.starts + _PREFIX, buffer.starts + buffer.sizes

@@ -101,7 +101,7 @@ def _in_range(values: Ints) -> Ints:
 def _changes(values: Ints, zone: str | None) -> tuple[Ints, Ints, Ints]:
     """Return the changes of a zone's offset in the years of some values.
 
-    Returns Instants of the changes, and the offsets before and after each.
+    Returns instants of the changes, and the offsets before and after each.
     """
     times.tzinfo_of(zone)
     years = np.unique(values.astype("M8[us]").astype("M8[Y]").astype(np.int64)) + 1970
