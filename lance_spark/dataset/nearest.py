@@ -265,7 +265,7 @@ class NearestMethods(PlanMethods):
         if use_scalar_index and prefilter and manifest.index_section is not None:
             candidates = self._candidates(prefilter)
             if candidates is not None:
-                groups = narrowed(groups, candidates.rows, 1 << 62, candidates.deferred_fragments)
+                groups = narrowed(groups, candidates.rows, 1 << 62, candidates.left)
         if row_meta.needs(read, row_meta.ROW_OFFSET):
             groups = with_positions(groups, row_meta.first_positions(self.fragments))
         return VectorScanTask(

@@ -324,19 +324,19 @@ class PlanMethods(HistoryMethods):
         candidates: Candidates | None = None
         if use_scalar_index and conditions and manifest.index_section is not None:
             candidates = self._candidates(conditions)
-        deferred = frozenset() if candidates is None else candidates.deferred_fragments
+        left = frozenset() if candidates is None else candidates.left
         if manifest.flags.stable_row_ids:
             row_meta.check_row_ids(fragments, read)
             # Tasks that search indexes find rows by their ids.
-            selected = row_meta.light(selected, (*read, *((row_meta.ROW_ID,) if deferred else ())))
+            selected = row_meta.light(selected, (*read, *((row_meta.ROW_ID,) if left else ())))
         if candidates is not None:
-            kept = candidates.rows.keys() | deferred
+            kept = candidates.rows.keys() | left
             selected = [fragment for fragment in selected if fragment.id in kept]
         groups = pack(selected, rows_per_task, whole_fragments=whole_fragments)
         if candidates is not None:
             from lance_spark.scan.pruning.narrowing import narrowed
 
-            groups = narrowed(groups, candidates.rows, rows_per_task, deferred)
+            groups = narrowed(groups, candidates.rows, rows_per_task, left)
         if row_meta.needs(read, row_meta.ROW_OFFSET):
             groups = with_positions(groups, row_meta.first_positions(fragments))
         tasks = [
@@ -348,9 +348,7 @@ class PlanMethods(HistoryMethods):
                 filters=tuple(conditions),
                 base_paths=manifest.base_paths,
                 storage_options=self._storage_options,
-                index_search=self._search_by_task(conditions, slices, deferred)
-                if deferred
-                else None,
+                index_search=self._search_by_task(conditions, slices, left) if left else None,
             )
             for slices in groups
         ]
@@ -381,10 +379,10 @@ class PlanMethods(HistoryMethods):
         self,
         conditions: Sequence[Condition],
         slices: Sequence[FragmentSlice],
-        deferred: Collection[int],
+        left: Collection[int],
     ) -> CandidateSearch | None:
         """Return the search of a task for those of its fragments that are left to tasks."""
-        ids = {piece.fragment.id for piece in slices if piece.fragment.id in deferred}
+        ids = {piece.fragment.id for piece in slices if piece.fragment.id in left}
         if not ids or self._indexes is None:
             return None
         return self._indexes.search_by_task(conditions, ids)

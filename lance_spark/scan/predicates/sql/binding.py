@@ -431,7 +431,7 @@ class _Binder:
             if name == "is_valid" and len(node.args) == 1:
                 return self._is_null(self.operand(*node.args)).negated()
             if name in local.NAMES or (name == "rlike" and len(node.args) == 3):
-                return self._pylance_function(name, node)
+                return self._local(name, node)
         if name in ("if", "nullif"):
             return self._if(node) if name == "if" else self._nullif(node)
         counts = {"isnull": 1, "isnotnull": 1, "isnan": 1, "like": (2, 3), "ilike": (2, 3)}
@@ -450,7 +450,7 @@ class _Binder:
             "(docs/reference/predicates.md lists the supported functions)",
         )
 
-    def _pylance_function(self, name: str, node: Apply) -> Operand:
+    def _local(self, name: str, node: Apply) -> Operand:
         """Return the result of a function of pylance."""
         operands = list(map(self.operand, node.args))
         try:
