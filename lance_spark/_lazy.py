@@ -13,12 +13,8 @@ from typing import Any
 def lazy_exports(namespace: dict[str, Any], exports: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package that imports its public names on first use.
 
-    Parameters
-    ----------
-    namespace : dict
-        The package's `globals()`.
-    exports : mapping of str to str
-        The module that defines each public name, or that is the name itself.
+    - `namespace`: The package's `globals()`.
+    - `exports`: The module that defines each public name, or that is the name itself.
     """
     package = namespace["__name__"]
 

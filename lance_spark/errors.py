@@ -49,10 +49,7 @@ def naming(table: str) -> Iterator[None]:
     contain a full path, which begins with the path of the table. Other errors come from code that
     only knows a part of the table: a page, a column, a fragment.
 
-    Parameters
-    ----------
-    table : str
-        The root of the table as messages show it (`ObjectStore.display`), without secrets.
+    - `table`: The root of the table as messages show it (`ObjectStore.display`), without secrets.
     """
     try:
         yield

@@ -15,10 +15,7 @@ _Value = TypeVar("_Value")
 class LastUsed(Generic[_Key, _Value]):
     """The values that were used last, by their keys. Threads share it.
 
-    Parameters
-    ----------
-    most : int
-        Most values.
+    - `most`: Most values.
     """
 
     def __init__(self, most: int) -> None:

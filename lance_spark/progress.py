@@ -102,7 +102,7 @@ class ProgressKeywords(TypedDict, total=False):
     ]
 
 
-class _StoppedError(LanceError):
+class _CallbackFailedError(LanceError):
     """Ends a thread after the callback raised an error, which the caller gets."""
 
 
@@ -204,7 +204,7 @@ class _Work:
             if self._events or time.monotonic() >= self._next:
                 self.show()
         elif self.error is not None:
-            raise _StoppedError("the progress_callback raised an error in another thread")
+            raise _CallbackFailedError("the progress_callback raised an error in another thread")
 
     def show(self) -> None:
         """Call the callback with all events, and with what the open stages have counted."""
@@ -272,16 +272,9 @@ def reporting(title: str, callback: Any = None) -> Iterator[None]:
     is shown when the work has taken some seconds, if the package tqdm is installed and `is_visible`
     holds.
 
-    Parameters
-    ----------
-    title : str
-        Name of the work, before the bar.
-    callback : ProgressCallback, optional
+    - `title`: Name of the work, before the bar.
 
-    Raises
-    ------
-    InvalidInputError
-        The callback cannot be called.
+    Raises InvalidInputError: the callback cannot be called.
     """
     if callback is not None and not callable(callback):
         raise InvalidInputError(f"{PARAMETER} must be a function, not {type(callback).__name__}")
@@ -321,12 +314,7 @@ def stage(name: str, total: int | None = None, unit: str = "") -> Iterator[Count
 
     Threads that are in a stage of the same name at the same time count together.
 
-    Parameters
-    ----------
-    name : str
-    total : int, optional
-    unit : str
-        See `Progress`.
+    - `unit`: See `Progress`.
     """
     place = _CURRENT.get()
     if place is None:
@@ -346,10 +334,7 @@ def stage(name: str, total: int | None = None, unit: str = "") -> Iterator[Count
 def advance(count: int = 1, unit: str | None = None) -> None:
     """Count in the stage that this code runs in.
 
-    Parameters
-    ----------
-    unit : str, optional
-        Count only if the stage has this unit.
+    - `unit`: Count only if the stage has this unit.
     """
     place = _CURRENT.get()
     if place is not None and place.stage is not None and unit in (None, place.stage.unit):
@@ -374,12 +359,8 @@ def counted(
 
     An item counts when the next one is asked for. There is no stage if there is nothing to count.
 
-    Parameters
-    ----------
-    items, name, total, unit
-        As for `stage`.
-    size : callable
-        Returns how much an item counts.
+    - `items`, `name`, `total`, `unit`: As for `stage`.
+    - `size`: Returns how much an item counts.
     """
     place = _CURRENT.get()
     if place is None or total == 0:
@@ -434,10 +415,7 @@ def first_done(
 ) -> tuple[set[Future[_R]], set[Future[_R]]]:
     """Wait until one thread is done, and report what the threads count meanwhile.
 
-    Returns
-    -------
-    (set of Future, set of Future)
-        Those that are done, and the others.
+    Returns those that are done, and the others.
     """
     place = _CURRENT.get()
     if place is None or not place.work.is_own_thread:
@@ -530,9 +508,9 @@ def _bar_class() -> Callable[..., Any]:
         warnings.simplefilter("ignore")
         from tqdm.auto import tqdm
 
-    class Bar(tqdm):  # type: ignore[misc]
+    class ThreadlessBar(tqdm):  # type: ignore[misc]
         """A bar without a thread of its own."""
 
         monitor_interval = 0
 
-    return Bar
+    return ThreadlessBar

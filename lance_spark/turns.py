@@ -37,11 +37,8 @@ _LOCK = threading.Lock()
 def turn(*, local: bool) -> Iterator[None]:
     """Wait for the turn of this thread, and end it afterwards, unless it was ended before.
 
-    Parameters
-    ----------
-    local : bool
-        Whether the files are on a local disk. Otherwise threads wait for the store at the same
-        time, without turns.
+    - `local`: Whether the files are on a local disk. Otherwise threads wait for the store at the
+      same time, without turns.
     """
     has_turn = not local or _TURN.since is not None or _has_no_lock()
     if has_turn or not _LOCK.acquire(timeout=_MOST_SECONDS):

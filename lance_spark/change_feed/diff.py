@@ -79,16 +79,11 @@ _Mask = npt.NDArray[np.bool_]
 class ChangedRows:
     """Rows of one fragment that a version changed in one way.
 
-    Attributes
-    ----------
-    change_type : str
-        "insert", "update_preimage", "update_postimage" or "delete".
-    fragment : Fragment
-        The fragment in the previous version for deleted rows and preimages, in the version for
-        other rows.
-    rows : bytes or None
-        Roaring bitmap of row offsets, without deleted rows of `fragment`. None: all live rows.
-    num_rows : int
+    - `change_type`: "insert", "update_preimage", "update_postimage" or "delete".
+    - `fragment`: The fragment in the previous version for deleted rows and preimages, in the
+      version for other rows.
+    - `rows`: Roaring bitmap of row offsets, without deleted rows of `fragment`. None: all live
+      rows.
     """
 
     change_type: ChangeType
@@ -112,21 +107,12 @@ class ChangedRows:
 class VersionChanges:
     """The rows that a version changed.
 
-    Attributes
-    ----------
-    version : int
-    timestamp_us : int
-        Commit time in microseconds since 1970 in UTC, by the clock of the writer.
-    operation : str or None
-        Name of the operation; None if it is not recorded.
-    before : Manifest or None
-        The previous version; None if the version is the first one of the table.
-    after : Manifest
-        The version.
-    changes : tuple of ChangedRows
-        Rows of the previous version first.
-    kept_ids : frozenset of int
-        Ids of fields that mean the same columns in both versions (`kept_fields`).
+    - `timestamp_us`: Commit time in microseconds since 1970 in UTC, by the clock of the writer.
+    - `operation`: Name of the operation; None if it is not recorded.
+    - `before`: The previous version; None if the version is the first one of the table.
+    - `after`: The version.
+    - `changes`: Rows of the previous version first.
+    - `kept_ids`: Ids of fields that mean the same columns in both versions (`kept_fields`).
     """
 
     version: int
@@ -148,20 +134,12 @@ def changes_of(
 ) -> VersionChanges:
     """Return the rows that a version changed.
 
-    Parameters
-    ----------
-    paths : TablePaths
-        Paths of the table with the base paths of `after`, to read deletion files, and row ids if
-        rows moved.
-    before : Manifest or None
-        The previous version; None if `after` is the first one.
-    after : Manifest
-    operation : Operation or None
-        The operation of `after`; None if it is not recorded.
+    - `paths`: Paths of the table with the base paths of `after`, to read deletion files, and row
+      ids if rows moved.
+    - `before`: The previous version; None if `after` is the first one.
+    - `operation`: The operation of `after`; None if it is not recorded.
 
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, MissingFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, MissingFileError, StorageError.
     """
     name = None if operation is None else operation.name
     taken_back = versions_taken_back(paths.store, after, operation)
@@ -175,18 +153,11 @@ def changes_of(
 def changes_between(table: OpenTable, first: int, last: int) -> Iterator[VersionChanges]:
     """Yield the changes of the versions `first` to `last` (both inclusive), oldest first.
 
-    Parameters
-    ----------
-    table : OpenTable
-        Any version of the branch.
-    first, last : int
+    - `table`: Any version of the branch.
 
-    Raises
-    ------
-    VersionNotFoundError
-        One of the versions, or the version before the first, does not exist or was removed by
-        cleanup. The message names the first version whose changes can be read.
-    CorruptTableError, CorruptFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, StorageError. Raises VersionNotFoundError: one of
+    the versions, or the version before the first, does not exist or was removed by cleanup. The
+    message names the first version whose changes can be read.
     """
     if first > last:
         return

@@ -31,15 +31,10 @@ def kept_ids(
 
     The version before may lack some of them.
 
-    Parameters
-    ----------
-    manifest : Manifest
-        The version.
-    operation : Operation or None
-        Its operation; None if it is not recorded.
-    taken_back : tuple of tuple or None
-        The versions that a restore takes back (`versions_taken_back`). If they are unknown, the
-        restore keeps no id.
+    - `manifest`: The version.
+    - `operation`: Its operation; None if it is not recorded.
+    - `taken_back`: The versions that a restore takes back (`versions_taken_back`). If they are
+      unknown, the restore keeps no id.
     """
     if taken_back is None:
         return frozenset()

@@ -30,13 +30,9 @@ def same_field(
 ) -> Field | None:
     """Return the field of an older version that is a field of the feed; None if it lacks it.
 
-    Parameters
-    ----------
-    fields : sequence of Field
-        The columns of the older version, or the children of one of its fields.
-    same_ids : collection of int
-        Ids of the fields that this version, the version of the feed, and all versions between them
-        have.
+    - `fields`: The columns of the older version, or the children of one of its fields.
+    - `same_ids`: Ids of the fields that this version, the version of the feed, and all versions
+      between them have.
     """
     if feed_field.id in same_ids:
         return next((field for field in fields if field.id == feed_field.id), None)
@@ -53,12 +49,8 @@ def with_children_of(feed_field: Field, field: Field, same_ids: Collection[int])
     Its type differs from that of `feed_field` only if the type of the field, or of a field below
     it, was changed.
 
-    Parameters
-    ----------
-    field : Field
-        The field of the older version.
-    same_ids : collection of int
-        See `same_field`.
+    - `field`: The field of the older version.
+    - `same_ids`: See `same_field`.
     """
     return _with_children_of(feed_field, field, same_ids, count(MAX_FIELD_ID, -1))
 
@@ -68,14 +60,10 @@ def renamed_field(
 ) -> Field | None:
     """Return a field of an older version that has lost its name to another field; None if none has.
 
-    Parameters
-    ----------
-    field, newest : Field
-        A field of the older version, and the field of the newest version with its name.
-    same_ids : collection of int
-        Ids of the fields that both versions, and all versions between them, have.
-    is_entry : bool
-        Whether it is the struct of the entries of a map.
+    - `field`, `newest`: A field of the older version, and the field of the newest version with its
+      name.
+    - `same_ids`: Ids of the fields that both versions, and all versions between them, have.
+    - `is_entry`: Whether it is the struct of the entries of a map.
     """
     if field.id != newest.id:
         return field if field.id in same_ids else None

@@ -23,12 +23,9 @@ from lance_spark.table.operations.metadata.restore import Restore
 def show_changes(taken_back: OlderVersions | None, without_changes: frozenset[str]) -> bool:
     """Return whether last updated versions show which rows a restore changed.
 
-    Parameters
-    ----------
-    taken_back : tuple of tuple or None
-        The versions that the restore takes back (`versions_taken_back`); None if they are unknown.
-    without_changes : frozenset of str
-        Operations that change no row.
+    - `taken_back`: The versions that the restore takes back (`versions_taken_back`); None if they
+      are unknown.
+    - `without_changes`: Operations that change no row.
     """
     return taken_back is not None and all(
         isinstance(operation, Restore)

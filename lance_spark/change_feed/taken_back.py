@@ -24,23 +24,11 @@ def versions_taken_back(
 
     If one of them is a restore, too, they begin after the version that this one restored.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
-    manifest : Manifest
-        The version of the restore.
-    operation : Operation or None
-        Its operation. Any other operation takes back no version.
+    - `store`: Root of the branch.
+    - `manifest`: The version of the restore.
+    - `operation`: Its operation. Any other operation takes back no version.
 
-    Returns
-    -------
-    tuple of tuple or None
-        None if versions were removed, or are too many.
-
-    Raises
-    ------
-    CorruptTableError, StorageError
+    None if versions were removed, or are too many. Raises CorruptTableError, StorageError.
     """
     if not isinstance(operation, Restore):
         return ()

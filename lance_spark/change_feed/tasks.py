@@ -49,13 +49,8 @@ TARGET_ROWS = 1 << 20
 class VersionColumns:
     """How the columns of a feed are read from one version.
 
-    Attributes
-    ----------
-    schema : Schema
-        The columns of the feed that the version has, with its field ids.
-    columns : tuple of (int or None)
-        For each column of the feed its index in `schema`; None if the version lacks it.
-    base_paths : mapping of int to BasePath
+    - `schema`: The columns of the feed that the version has, with its field ids.
+    - `columns`: For each column of the feed its index in `schema`; None if the version lacks it.
     """
 
     schema: Schema
@@ -82,18 +77,12 @@ class ChangedRange:
 class ChangeTask:
     """Changed rows that one task reads. Can be pickled.
 
-    Attributes
-    ----------
-    uri : str
-        Root of the table.
-    schema : pa.Schema
-        Schema of the batches.
-    version, timestamp_us : int
-        The version that changed the rows, and its commit time in microseconds since 1970.
-    ranges : tuple of ChangedRange
-    before, after : VersionColumns
-        The columns of the previous version (None if no rows of it are read) and of the version.
-    storage_options : mapping, not shown by `repr`
+    - `uri`: Root of the table.
+    - `schema`: Schema of the batches.
+    - `version`, `timestamp_us`: The version that changed the rows, and its commit time in
+      microseconds since 1970.
+    - `before`, `after`: The columns of the previous version (None if no rows of it are read) and of
+      the version.
     """
 
     uri: str = field(repr=False)
@@ -113,11 +102,8 @@ class ChangeTask:
     def batches(self, batch_size: int = 65_536) -> Iterator[pa.RecordBatch]:
         """Yield the rows, in batches of at most `batch_size` rows.
 
-        Raises
-        ------
-        MissingFileError
-            Cleanup removed a data file.
-        CorruptTableError, CorruptFileError, UnsupportedEncodingError, StorageError
+        Raises CorruptTableError, CorruptFileError, UnsupportedEncodingError, StorageError. Raises
+        MissingFileError: Cleanup removed a data file.
         """
         for part in self.ranges:
             columns = self.before if part.rows.is_before else self.after
@@ -148,14 +134,9 @@ class ChangeTask:
 class FeedColumns:
     """The columns of a change feed.
 
-    Attributes
-    ----------
-    manifest : Manifest
-        The version that the columns are chosen from.
-    fields : tuple of Field
-        Top-level columns, and metadata columns of rows. Columns, and fields below them, are
-        nullable, as older versions may lack them, or have nulls in them.
-    blob_handling : str or None
+    - `manifest`: The version that the columns are chosen from.
+    - `fields`: Top-level columns, and metadata columns of rows. Columns, and fields below them, are
+      nullable, as older versions may lack them, or have nulls in them.
     """
 
     manifest: Manifest
@@ -168,10 +149,8 @@ class FeedColumns:
     ) -> FeedColumns:
         """Choose columns of a version by their names; all of them by default.
 
-        Raises
-        ------
-        InvalidInputError
-            A column does not exist, or a column of the table has the name of one of the feed.
+        Raises InvalidInputError: a column does not exist, or a column of the table has the name of
+        one of the feed.
         """
         table_fields = {field.name: field for field in manifest.schema.fields}
         if reserved := [field.name for field in CHANGE_FIELDS if field.name in table_fields]:
@@ -207,16 +186,10 @@ class FeedColumns:
     def in_version(self, manifest: Manifest, same_ids: Collection[int]) -> VersionColumns:
         """Return how the columns are read from a version.
 
-        Parameters
-        ----------
-        manifest : Manifest
-        same_ids : collection of int
-            Ids of fields that are the same as in `self.manifest`; see `older_fields.same_field`.
+        - `same_ids`: Ids of fields that are the same as in `self.manifest`; see
+          `older_fields.same_field`.
 
-        Raises
-        ------
-        SchemaMismatchError
-            A column has another type in that version.
+        Raises SchemaMismatchError: a column has another type in that version.
         """
         fields: list[Field] = []
         indexes: list[int | None] = []
@@ -259,31 +232,16 @@ def plan_changes(
 ) -> list[ChangeTask]:
     """Split the changed rows of versions into tasks.
 
-    Parameters
-    ----------
-    uri : str
-        Root of the table.
-    changes : sequence of VersionChanges
-        Oldest version first.
-    columns : FeedColumns
-        Chosen from the last of these versions, or from a later one.
-    storage_options : mapping, optional
-    target_rows : int
-        Approximate number of rows of a task.
-    same_ids : frozenset of int, optional
-        Ids of the fields that the version of `columns` and all versions before it have, down to the
-        last of these versions; none if field ids may mean other columns, as after an overwrite
-        between them. By default the ids of the version of `columns`.
+    - `uri`: Root of the table.
+    - `changes`: Oldest version first.
+    - `columns`: Chosen from the last of these versions, or from a later one.
+    - `target_rows`: Approximate number of rows of a task.
+    - `same_ids`: Ids of the fields that the version of `columns` and all versions before it have,
+      down to the last of these versions; none if field ids may mean other columns, as after an
+      overwrite between them. By default the ids of the version of `columns`.
 
-    Returns
-    -------
-    list of ChangeTask
-        In the order of the versions.
-
-    Raises
-    ------
-    SchemaMismatchError
-        A column has another type in one of the versions.
+    In the order of the versions. Raises SchemaMismatchError: a column has another type in
+    one of the versions.
     """
     schema = columns.to_arrow()
     tasks: list[ChangeTask] = []

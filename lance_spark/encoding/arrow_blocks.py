@@ -127,11 +127,7 @@ def validity_of(array: pa.Array) -> BoolArray | None:
 def with_validity(array: pa.Array, validity: BoolArray | None) -> pa.Array:
     """Return a leaf array without nulls with the given validity; its other buffers are shared.
 
-    Parameters
-    ----------
-    array : pa.Array
-    validity : bool array of its length, or None
-        False where the result is null; None for no change.
+    - `validity`: False where the result is null; None for no change.
     """
     dtype = array.type
     if validity is None or pat.is_null(dtype) or validity.all():
@@ -159,10 +155,7 @@ def with_validity(array: pa.Array, validity: BoolArray | None) -> pa.Array:
 def from_block(block: DataBlock, dtype: pa.DataType) -> pa.Array:
     """Return the values of a block as an array of type `dtype` without nulls of its own.
 
-    Raises
-    ------
-    CorruptFileError
-        The block cannot store this type, or contradicts itself.
+    Raises CorruptFileError: the block cannot store this type, or contradicts itself.
     """
     count = block.num_values
     if isinstance(block, DictionaryBlock):
@@ -240,12 +233,8 @@ def item_type(dtype: pa.DataType) -> pa.DataType:
 def look_up(indices: FixedWidthBlock, items: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Return `items` at the given unsigned positions as an array of type `dtype`.
 
-    `dtype` is the type of the items, or a dictionary type over it.
-
-    Raises
-    ------
-    CorruptFileError
-        A position is outside the items.
+    `dtype` is the type of the items, or a dictionary type over it. Raises CorruptFileError: a
+    position is outside the items.
     """
     positions = unsigned(indices)
     highest = int(positions.max(initial=0))
@@ -377,18 +366,10 @@ def storable(array: pa.Array) -> pa.Array:
 def to_block(array: pa.Array, live: BoolArray | None = None) -> DataBlock:
     """Return the values of a leaf array (see `storable`) as a block that shares its buffers.
 
-    Parameters
-    ----------
-    array : pa.Array
-    live : bool array of its length, or None
-        False where the slot is null, so that its content has no meaning.
+    - `live`: False where the slot is null, so that its content has no meaning.
 
-    Raises
-    ------
-    InvalidInputError
-        A child of a packed struct has nulls: the format cannot store them.
-    UnsupportedTypeError
-        The format has no block for the type.
+    Raises InvalidInputError: a child of a packed struct has nulls: the format cannot store them.
+    Raises UnsupportedTypeError: the format has no block for the type.
     """
     dtype, count, start = array.type, len(array), array.offset
     if pat.is_dictionary(dtype):

@@ -21,14 +21,9 @@ from lance_spark.storage.source import Bytes
 class FixedWidthBlock:
     """Values of one width, back to back.
 
-    Attributes
-    ----------
-    data : uint8 array
-        At least ``ceil(num_values * bits_per_value / 8)`` bytes, little-endian; 1-bit values LSB
-        first.
-    bits_per_value : int
-        1 or a multiple of 8; 0 if all are null.
-    num_values : int
+    - `data`: At least ``ceil(num_values * bits_per_value / 8)`` bytes, little-endian; 1-bit values
+      LSB first.
+    - `bits_per_value`: 1 or a multiple of 8; 0 if all are null.
     """
 
     data: Bytes
@@ -40,11 +35,8 @@ class FixedWidthBlock:
 class VariableWidthBlock:
     """Byte strings.
 
-    Attributes
-    ----------
-    offsets : int32 or int64 array of num_values + 1
-        Value i is ``data[offsets[i]:offsets[i + 1]]``; never decreasing; the first need not be 0.
-    data : uint8 array
+    - `offsets`: Value i is ``data[offsets[i]:offsets[i + 1]]``; never decreasing; the first need
+      not be 0.
     """
 
     offsets: npt.NDArray[np.int32] | npt.NDArray[np.int64]
@@ -68,13 +60,8 @@ class VariableWidthBlock:
 class FixedSizeListBlock:
     """Vectors of `dimension` items each.
 
-    Attributes
-    ----------
-    items : DataBlock
-        ``num_values * dimension`` values.
-    dimension : int
-    validity : bool array of num_values * dimension, or None
-        False where an item (not the vector) is null; None if no item is.
+    - `items`: ``num_values * dimension`` values.
+    - `validity`: False where an item (not the vector) is null; None if no item is.
     """
 
     items: DataBlock
@@ -101,11 +88,8 @@ class StructBlock:
 class DictionaryBlock:
     """Values given as positions in a list of distinct items.
 
-    Attributes
-    ----------
-    indices : FixedWidthBlock
-        Unsigned positions of 8, 16, 32 or 64 bits; also null slots have a position inside `items`.
-    items : DataBlock
+    - `indices`: Unsigned positions of 8, 16, 32 or 64 bits; also null slots have a position inside
+      `items`.
     """
 
     indices: FixedWidthBlock

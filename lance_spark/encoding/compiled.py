@@ -18,12 +18,8 @@ _LOG = logging.getLogger(__name__)
 class CompiledLoop:
     """A loop that this process uses after much work without it.
 
-    Parameters
-    ----------
-    function, signature : callable
-        See `compiled_loop`.
-    min_items : int
-        Number of items after which numba is loaded.
+    - `function`, `signature`: See `compiled_loop`.
+    - `min_items`: Number of items after which numba is loaded.
     """
 
     def __init__(
@@ -56,10 +52,7 @@ class CompiledLoop:
 def sums_of(*inputs: tuple[str, int]) -> Callable[[Any], Any]:
     """Return the signature of a loop that reads arrays and writes one of float32.
 
-    Parameters
-    ----------
-    *inputs : tuple of (str, int)
-        Type and number of axes of each array that it reads.
+    - `*inputs` (tuple of (str, int)): Type and number of axes of each array that it reads.
     """
 
     def signature(types: Any) -> Any:
@@ -77,12 +70,8 @@ def compiled_loop(
 ) -> Callable[..., Any] | None:
     """Compile a function by numba. Return None if numba is missing or cannot compile it.
 
-    Parameters
-    ----------
-    function : callable
-        It runs without the interpreter's lock, and its indices are not checked.
-    signature : callable
-        Returns the types of its arguments, given `numba.types`.
+    - `function`: It runs without the interpreter's lock, and its indices are not checked.
+    - `signature`: Returns the types of its arguments, given `numba.types`.
     """
     if sys.byteorder != "little":
         return None

@@ -73,10 +73,7 @@ _LZ4_LITERALS = 5
 def scheme_of(message: pb.BufferCompression) -> str:
     """Return the name, ``lz4`` or ``zstd``, of the scheme that a message names.
 
-    Raises
-    ------
-    UnsupportedEncodingError
-        The message names an unknown scheme.
+    Raises UnsupportedEncodingError: the message names an unknown scheme.
     """
     name = _NAMES.get(message.scheme)
     if name is None:
@@ -97,18 +94,10 @@ def message_of(scheme: str, level: int | None) -> pb.BufferCompression:
 def compress(scheme: str, data: Bytes, level: int | None = None) -> bytes:
     """Return `data` compressed, with its length in front.
 
-    Parameters
-    ----------
-    scheme : str
-        ``lz4`` or ``zstd``.
-    data : uint8 array
-    level : int, optional
-        Level of zstd: 1 to 22, or below 0 for more speed; 3 by default.
+    - `scheme`: ``lz4`` or ``zstd``.
+    - `level`: Level of zstd: 1 to 22, or below 0 for more speed; 3 by default.
 
-    Raises
-    ------
-    InvalidInputError
-        The scheme or the level is not known.
+    Raises InvalidInputError: the scheme or the level is not known.
     """
     prefix = len(data).to_bytes(4 if scheme == "lz4" else 8, "little")
     return prefix + frame(scheme, data, level)
@@ -133,18 +122,11 @@ def compressed_share(pieces: Iterable[Bytes]) -> float:
 def decompress(scheme: str, data: Bytes, max_size: int = MAX_SIZE) -> Bytes:
     """Return the bytes that `data` was compressed from.
 
-    Parameters
-    ----------
-    scheme : str
-        ``lz4`` or ``zstd``.
-    data : uint8 array
-    max_size : int
-        Maximum bytes that the caller accepts; more is an error, raised before memory is allocated.
+    - `scheme`: ``lz4`` or ``zstd``.
+    - `max_size`: Maximum bytes that the caller accepts; more is an error, raised before memory is
+      allocated.
 
-    Raises
-    ------
-    CorruptFileError
-        The bytes are not of this scheme, or the length in front is wrong.
+    Raises CorruptFileError: the bytes are not of this scheme, or the length in front is wrong.
     """
     if scheme == "lz4":
         return _decompress_lz4(data, max_size)
@@ -183,20 +165,12 @@ def decompress_many(
 
     One call of the compressor decompresses many frames or blocks; see `decompress`.
 
-    Parameters
-    ----------
-    scheme : str
-        ``lz4`` or ``zstd``.
-    data : uint8 array
-        Buffer i is ``data[starts[i] : starts[i] + stored[i]]``.
-    starts, stored : int64 array
-    max_size : int
-        Maximum bytes of all contents together.
+    - `scheme`: ``lz4`` or ``zstd``.
+    - `data`: Buffer i is ``data[starts[i] : starts[i] + stored[i]]``.
+    - `max_size`: Maximum bytes of all contents together.
 
-    Raises
-    ------
-    CorruptFileError
-        A buffer does not have this scheme, or the contents are larger than `max_size`.
+    Raises CorruptFileError: a buffer does not have this scheme, or the contents are larger than
+    `max_size`.
     """
     bounds = zip(starts.tolist(), (starts + stored).tolist(), strict=True)
     buffers = [data[start:stop] for start, stop in bounds]
@@ -290,14 +264,9 @@ def decompress_lz4_blocks(
 ) -> npt.NDArray[np.uint8] | None:
     """Return the content of all blocks; None if they must be decompressed one by one.
 
-    Parameters
-    ----------
-    buffers : sequence of uint8 arrays
-        Blocks with their length before compression in front.
-    stored : int64 array
-        Bytes of each buffer.
-    sizes : int64 array
-        The lengths before compression, which the caller has checked to be possible.
+    - `buffers`: Blocks with their length before compression in front.
+    - `stored`: Bytes of each buffer.
+    - `sizes`: The lengths before compression, which the caller has checked to be possible.
     """
     stored = stored - _LZ4_PREFIX
     if int(stored.min()) < _LZ4_LITERALS or int(sizes.min()) < _LZ4_LITERALS:
@@ -325,16 +294,9 @@ def decompress_lz4_blocks(
 def decompress_frames(frames: list[Bytes], size: int) -> Bytes:
     """Return the content of adjacent Zstandard frames.
 
-    Parameters
-    ----------
-    frames : list of uint8 arrays
-    size : int
-        Total bytes of their content.
+    - `size`: Total bytes of their content.
 
-    Raises
-    ------
-    CorruptFileError
-        The content has another size.
+    Raises CorruptFileError: the content has another size.
     """
     body = frames[0] if len(frames) == 1 else np.concatenate(frames)
     _check_claim(size, len(body), _ZSTD_RATIO, MAX_SIZE)

@@ -63,9 +63,7 @@ def packed_size(width: int) -> int:
 def bit_widths(values: UIntArray) -> IndexArray:
     """Return the width of the largest value of each row; 0 if all are 0.
 
-    Parameters
-    ----------
-    values : unsigned array of shape (chunks, n)
+    - `values`: unsigned array of shape (chunks, n)
     """
     powers = np.left_shift(values.dtype.type(1), np.arange(values.itemsize * 8, dtype=values.dtype))
     widths: IndexArray = np.searchsorted(powers, values.max(axis=1), side="right")
@@ -73,7 +71,7 @@ def bit_widths(values: UIntArray) -> IndexArray:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _RowPositions:
     """Positions of the T rows for one (T, W); patterns are words of 32 or 64 bits of the output."""
 
     #: Word in which each row starts.
@@ -101,7 +99,7 @@ def _row_order(bits: int) -> IndexArray:
 
 
 @cache
-def _rows(bits: int, width: int) -> _Rows:
+def _rows(bits: int, width: int) -> _RowPositions:
     word, right = np.divmod(_row_order(bits) * width, bits)
     goes_on = right + width > bits
     split = np.flatnonzero(goes_on)
@@ -128,7 +126,7 @@ def _rows(bits: int, width: int) -> _Rows:
     if per_word > 1:
         mask = pattern([spread(full & ((1 << (bits - right)) - 1)) for right in rights])
         next_mask = pattern([spread(full >> lefts[row] << lefts[row]) for row in split])
-    return _Rows(
+    return _RowPositions(
         word,
         pattern(rights),
         mask,
@@ -165,13 +163,9 @@ def _gather(data: Bytes, starts: IndexArray, size: int) -> npt.NDArray[np.void]:
 def write_chunks(data: Bytes, starts: IndexArray, rows: Bytes) -> None:
     """Write packed chunks of one width to their places.
 
-    Parameters
-    ----------
-    data : uint8 array, contiguous
-    starts : int64 array of n
-        Target of each chunk in `data`; targets do not overlap.
-    rows : uint8 array of shape (n, size)
-        Each with `packed_size` bytes.
+    - `data`: uint8 array, contiguous
+    - `starts`: Target of each chunk in `data`; targets do not overlap.
+    - `rows` (uint8 array of shape (n, size)): Each with `packed_size` bytes.
     """
     step = _even_step(starts, rows.shape[1])
     if step:
@@ -205,19 +199,13 @@ def unpack(
 ) -> None:
     """Unpack chunks of one width.
 
-    Parameters
-    ----------
-    data : uint8 array, contiguous
-        Memory that holds the chunks.
-    starts : int64 array, one element per chunk
-        Position of each chunk in `data`. The caller has checked that `packed_size(width)` bytes
-        from there are inside.
-    width : int
-        Bits of a packed value, from 0 to the bits of an element of `out`.
-    out : unsigned array of shape (n, 1024), contiguous
-        Receives the values.
-    rows : int64 array, one element per chunk, or None
-        Row of `out` that each chunk fills; None fills all of them in order.
+    - `data` (uint8 array, contiguous): Memory that holds the chunks.
+    - `starts` (int64 array, one element per chunk): Position of each chunk in `data`. The caller
+      has checked that `packed_size(width)` bytes from there are inside.
+    - `width`: Bits of a packed value, from 0 to the bits of an element of `out`.
+    - `out` (unsigned array of shape (n, 1024), contiguous): Receives the values.
+    - `rows` (int64 array, one element per chunk, or None): Row of `out` that each chunk fills; None
+      fills all of them in order.
     """
     if rows is not None and len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
         first = int(rows[0])
@@ -274,15 +262,10 @@ def unpack_some(
 ) -> UIntArray:
     """Return one value of each of several chunks, which may be the same chunk.
 
-    Parameters
-    ----------
-    data : uint8 array, contiguous
-    starts, widths : int64 array
-        Of the chunk of each value; see `unpack`.
-    places : int64 array
-        The place of each value in its chunk.
-    dtype : dtype
-        Unsigned.
+    - `data`: uint8 array, contiguous
+    - `starts`, `widths`: Of the chunk of each value; see `unpack`.
+    - `places`: The place of each value in its chunk.
+    - `dtype`: Unsigned.
     """
     if len(starts) <= _FEW_VALUES:
         of_values = zip(starts.tolist(), widths.tolist(), places.tolist(), strict=True)
@@ -309,7 +292,7 @@ def unpack_some(
     return result
 
 
-def _shift(values: UIntArray, words: npt.NDArray[np.void], table: _Rows) -> None:
+def _shift(values: UIntArray, words: npt.NDArray[np.void], table: _RowPositions) -> None:
     """Turn the words in which rows start into values, in place."""
     np.right_shift(values, table.right, out=values)
     if table.next_mask is not None:
@@ -357,15 +340,10 @@ def _turns(bits: int, width: int) -> list[tuple[IndexArray, UIntArray]]:
 def pack_into(data: Bytes, starts: IndexArray, values: UIntArray, width: int) -> None:
     """Pack chunks of values to one width, each to its place.
 
-    Parameters
-    ----------
-    data : uint8 array, contiguous
-    starts : int64 array of n
-        Target of each chunk in `data`; targets do not overlap.
-    values : unsigned array of shape (n, 1024), contiguous
-        Values of at most `width` bits.
-    width : int
-        More than 0.
+    - `data`: uint8 array, contiguous
+    - `starts`: Target of each chunk in `data`; targets do not overlap.
+    - `values` (unsigned array of shape (n, 1024), contiguous): Values of at most `width` bits.
+    - `width`: More than 0.
     """
     size = packed_size(width)
     (first, lanes), *more_turns = _turns(values.itemsize * 8, width)

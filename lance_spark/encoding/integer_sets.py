@@ -26,10 +26,7 @@ _TYPES = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 class IntegerFlags:
     """Tells which integers may be in a set.
 
-    Parameters
-    ----------
-    members : int64 array
-        The set.
+    - `members`: The set.
     """
 
     def __init__(self, members: _Integers) -> None:

@@ -89,22 +89,11 @@ _FLOAT_ITEM = Struct(">Bd")
 def to_text(array: pa.Array) -> pa.Array:
     """Return the JSON texts of an array of JSONB.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Of type large_binary.
+    - `array`: Of type large_binary.
 
-    Returns
-    -------
-    pyarrow.Array
-        Of type string.
-
-    Raises
-    ------
-    CorruptFileError, UnsupportedEncodingError
-        A value is damaged, or has a type that JSON lacks.
-    InvalidInputError
-        The texts do not fit into one array.
+    Returns an array of type string. Raises CorruptFileError, UnsupportedEncodingError: a value is
+    damaged, or has a type that JSON lacks. Raises InvalidInputError: the texts do not fit into one
+    array.
     """
     texts = [None if value is None else decode(value) for value in array.to_pylist()]
     result = pa.array(texts, pa.string())
@@ -116,20 +105,10 @@ def to_text(array: pa.Array) -> pa.Array:
 def to_jsonb(array: pa.Array) -> pa.Array:
     """Return the JSONB of an array of JSON texts.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Of type string.
+    - `array`: Of type string.
 
-    Returns
-    -------
-    pyarrow.Array
-        Of type large_binary.
-
-    Raises
-    ------
-    InvalidInputError
-        A text is not valid JSON, or has numbers or keys that JSONB cannot hold.
+    Returns an array of type large_binary. Raises InvalidInputError: a text is not valid JSON, or
+    has numbers or keys that JSONB cannot hold.
     """
     values = [None if text is None else encode(text) for text in array.to_pylist()]
     return pa.array(values, pa.large_binary())
@@ -138,12 +117,8 @@ def to_jsonb(array: pa.Array) -> pa.Array:
 def decode(data: bytes) -> str:
     """Return the JSON text of one JSONB value.
 
-    Raises
-    ------
-    CorruptFileError
-        The bytes are not valid JSONB.
-    UnsupportedEncodingError
-        The value has a type that JSON lacks, or is nested more than `MAX_DEPTH` deep.
+    Raises CorruptFileError: the bytes are not valid JSONB. Raises UnsupportedEncodingError: the
+    value has a type that JSON lacks, or is nested more than `MAX_DEPTH` deep.
     """
     try:
         return _decode(data, 0, len(data), 0)
@@ -154,13 +129,9 @@ def decode(data: bytes) -> str:
 def encode(text: str) -> bytes:
     """Return the JSONB of one JSON text (RFC 8259).
 
-    A lone surrogate, which UTF-8 cannot hold, becomes the text of its escape, as in pylance.
-
-    Raises
-    ------
-    InvalidInputError
-        The text is not valid JSON, an object has a key twice, a number exceeds float64, or the
-        nesting exceeds `MAX_DEPTH`.
+    A lone surrogate, which UTF-8 cannot hold, becomes the text of its escape, as in pylance. Raises
+    InvalidInputError: the text is not valid JSON, an object has a key twice, a number exceeds
+    float64, or the nesting exceeds `MAX_DEPTH`.
     """
     try:
         return _encode_text(text)
@@ -175,10 +146,7 @@ def encode(text: str) -> bytes:
 def value_text(value: Any) -> str:
     """Return the JSON text of a value as the json module reads it; equal to that of its JSONB.
 
-    Raises
-    ------
-    UnsupportedEncodingError
-        The value is nested too deep.
+    Raises UnsupportedEncodingError: the value is nested too deep.
     """
     try:
         return _value_text(value)

@@ -22,7 +22,14 @@ from lance_spark.encoding.jsonb import (
     decode,
     encode,
 )
-from lance_spark.encoding.jsonb_search import NOTHING, Bools, Entries, Located, Positions, strings
+from lance_spark.encoding.jsonb_search import (
+    NOTHING,
+    Bools,
+    JsonbEntries,
+    Located,
+    Positions,
+    strings,
+)
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 
 _LITERALS = {0: "null", FALSE: "false", TRUE: "true"}
@@ -32,17 +39,11 @@ _LITERALS = {0: "null", FALSE: "false", TRUE: "true"}
 class Leaves:
     """The leaves of some documents, in the order of the documents and of the leaves in them.
 
-    Attributes
-    ----------
-    rows : int64 array
-        Document of each leaf.
-    paths : int64 array
-        Number of the path of each leaf in `names`.
-    names : list of str
-        Keys joined by points. The items of an array have the path of the array; a document that is
-        a leaf has the path "".
-    values : Located
-        Strings, numbers, booleans and nulls.
+    - `rows`: Document of each leaf.
+    - `paths`: Number of the path of each leaf in `names`.
+    - `names`: Keys joined by points. The items of an array have the path of the array; a document
+      that is a leaf has the path "".
+    - `values`: Strings, numbers, booleans and nulls.
     """
 
     rows: Positions
@@ -54,15 +55,10 @@ class Leaves:
     def of(cls, documents: pa.Array) -> Leaves:
         """Return the leaves of documents; a null document has none.
 
-        Parameters
-        ----------
-        documents : pyarrow.Array
-            JSONB of type large_binary.
+        - `documents`: JSONB of type large_binary.
 
-        Raises
-        ------
-        CorruptFileError, UnsupportedEncodingError
-            A document is damaged, or has a type that JSON lacks, or is nested too deep.
+        Raises CorruptFileError, UnsupportedEncodingError: a document is damaged, or has a type that
+        JSON lacks, or is nested too deep.
         """
         leaves, odd = _leaves(documents)
         if not len(odd):
@@ -92,10 +88,7 @@ class Leaves:
     def strings(self) -> pa.Array:
         """Return the strings, and null for other leaves.
 
-        Raises
-        ------
-        CorruptFileError
-            A string is not UTF-8.
+        Raises CorruptFileError: a string is not UTF-8.
         """
         return _strings(self.values, self.values.kinds == STRING)
 
@@ -135,18 +128,12 @@ def _leaves(documents: pa.Array) -> tuple[Leaves, Positions]:
 
 
 def _paths(
-    entries: Entries, paths: Positions, names: list[str], values: Located
+    entries: JsonbEntries, paths: Positions, names: list[str], values: Located
 ) -> tuple[Positions, list[str]]:
     """Return the path of each item of containers as a number, and the names of all paths.
 
-    Parameters
-    ----------
-    entries : Entries
-    paths : int64 array
-        Path of each container, and of other values, by their rows.
-    names : list of str
-    values : Located
-        Has the data.
+    - `paths`: Path of each container, and of other values, by their rows.
+    - `values`: Has the data.
     """
     is_key = entries.is_key
     of_items = paths[entries.rows[entries.container[~is_key]]]

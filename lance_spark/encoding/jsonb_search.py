@@ -55,15 +55,10 @@ Bools = npt.NDArray[np.bool_]
 class Numbers:
     """The numbers among located values.
 
-    Attributes
-    ----------
-    is_int, is_float : bool array
-        Which values are integers of 64 bits with a sign, and which are finite float64.
-    is_null : bool array
-        Which are numbers that JSON does not have.
-    ints : int64 array
-    floats : float64 array
-        Also has the integers.
+    - `is_int`, `is_float`: Which values are integers of 64 bits with a sign, and which are finite
+      float64.
+    - `is_null`: Which are numbers that JSON does not have.
+    - `floats`: Also has the integers.
     """
 
     is_int: Bools
@@ -77,14 +72,9 @@ class Numbers:
 class Located:
     """A place in each of some documents.
 
-    Attributes
-    ----------
-    data : uint8 array
-        Of all documents.
-    kinds : uint32 array
-        A kind of an entry, `NOTHING` or `ODD`.
-    starts, stops : int64 array
-        Positions in `data`.
+    - `data`: Of all documents.
+    - `kinds`: A kind of an entry, `NOTHING` or `ODD`.
+    - `starts`, `stops`: Positions in `data`.
     """
 
     data: npt.NDArray[np.uint8]
@@ -96,10 +86,7 @@ class Located:
     def of(cls, documents: pa.Array) -> Located:
         """Return the documents themselves; nothing for null.
 
-        Parameters
-        ----------
-        documents : pyarrow.Array
-            Of type large_binary.
+        - `documents`: Of type large_binary.
         """
         _, offset_buffer, content = documents.buffers()
         bounds = np.frombuffer(offset_buffer, np.int64)[documents.offset :][: len(documents) + 1]
@@ -124,12 +111,8 @@ class Located:
     def child(self, name: bytes | None, number: int | None) -> Located:
         """Return a child of each object, and an item of each array.
 
-        Parameters
-        ----------
-        name : bytes or None
-            The key of the child, in UTF-8; None finds nothing in objects.
-        number : int or None
-            The number of the item, from 0; None finds nothing in arrays.
+        - `name`: The key of the child, in UTF-8; None finds nothing in objects.
+        - `number`: The number of the item, from 0; None finds nothing in arrays.
         """
         result = Located(
             self.data,
@@ -148,18 +131,18 @@ class Located:
         if name is None:
             is_read &= ~containers.is_object
         result.kinds[containers.rows[~is_read]] = NOTHING
-        Entries(self, containers.chosen(is_read)).find(name, number, result)
+        JsonbEntries(self, containers.chosen(is_read)).find(name, number, result)
         return result
 
-    def entries(self) -> tuple[Entries, Positions]:
+    def entries(self) -> tuple[JsonbEntries, Positions]:
         """Return the entries of all containers, and the rows of other containers, which are odd.
 
-        A container whose entries are odd is known by `Entries.is_odd`.
+        A container whose entries are odd is known by `JsonbEntries.is_odd`.
         """
         is_odd = (self.kinds == ODD) | (self.kinds == CONTAINER)
         containers = self._sound_containers()
         is_odd[containers.rows] = False
-        return Entries(self, containers.chosen(containers.counts > 0)), np.flatnonzero(is_odd)
+        return JsonbEntries(self, containers.chosen(containers.counts > 0)), np.flatnonzero(is_odd)
 
     def numbers(self) -> Numbers:
         """Return the numbers; other values are not numbers in the result.
@@ -234,12 +217,7 @@ class Located:
 class _Containers:
     """Some objects and arrays.
 
-    Attributes
-    ----------
-    rows : int64 array
-    counts, num_entries : int64 array
-        The number in each header, and of the entries.
-    is_object : bool array
+    - `counts`, `num_entries`: The number in each header, and of the entries.
     """
 
     rows: Positions
@@ -252,30 +230,17 @@ class _Containers:
         return _Containers(rows, counts, num_entries, self.is_object[mask])
 
 
-class Entries:
+class JsonbEntries:
     """The entries of some objects and arrays, one container after the other.
 
-    Parameters
-    ----------
-    values : Located
-    containers : _Containers
-        Each has an entry.
-
-    Attributes
-    ----------
-    rows : int64 array
-        Row of each container.
-    counts : int64 array
-        Items of each array, and children of each object.
-    is_object, is_odd : bool array
-        Which containers are objects, and which are damaged or have values that JSON does not have.
-    container : int64 array
-        Container of each entry, as a number from 0 on.
-    is_key : bool array
-        Which entries are keys of objects.
-    kinds : uint32 array
-    ends : int64 array
-        Where the payload of each entry ends. Meaningless for entries of odd containers.
+    - `containers`: Each has an entry.
+    - `rows`: Row of each container.
+    - `counts`: Items of each array, and children of each object.
+    - `is_object`, `is_odd`: Which containers are objects, and which are damaged or have values that
+      JSON does not have.
+    - `container`: Container of each entry, as a number from 0 on.
+    - `is_key`: Which entries are keys of objects.
+    - `ends`: Where the payload of each entry ends. Meaningless for entries of odd containers.
     """
 
     def __init__(self, values: Located, containers: _Containers) -> None:
@@ -361,10 +326,7 @@ def pieces(documents: pa.Array) -> Iterator[pa.Array]:
 def strings(values: Located, chosen: Bools) -> pa.Array:
     """Return the payloads of chosen values as strings, and null for others.
 
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        A payload is not UTF-8.
+    Raises pyarrow.ArrowInvalid: a payload is not UTF-8.
     """
     lengths = np.where(chosen, values.stops - values.starts, 0)
     offsets = np.zeros(len(lengths) + 1, np.int64)

@@ -75,10 +75,7 @@ class Layer(IntEnum):
 def parse_layers(numbers: Iterable[int]) -> tuple[Layer, ...]:
     """Return the layers of a page from the numbers in its message, leaf first.
 
-    Raises
-    ------
-    UnsupportedEncodingError
-        A number is not known to this release.
+    Raises UnsupportedEncodingError: a number is not known to this release.
     """
     return _layers(tuple(numbers))
 
@@ -123,13 +120,8 @@ def max_visible_definition(layers: tuple[Layer, ...]) -> int:
 class Levels:
     """The levels of some whole rows of one leaf column.
 
-    Attributes
-    ----------
-    layers : tuple of Layer
-        From the leaf outwards.
-    num_entries : int
-    repetition, definition : uint16 array of num_entries, or None
-        None if the layers allow only level 0.
+    - `layers`: From the leaf outwards.
+    - `repetition`, `definition`: None if the layers allow only level 0.
     """
 
     layers: tuple[Layer, ...]
@@ -152,12 +144,7 @@ class Levels:
         return visible
 
     def entries_of(self, values: IndexArray) -> IndexArray:
-        """Return the entries that hold some values, given by their numbers among all values.
-
-        Parameters
-        ----------
-        values : int64 array
-        """
+        """Return the entries that hold some values, given by their numbers among all values."""
         visible = self.visible()
         if visible is None:
             return values
@@ -196,16 +183,11 @@ class Levels:
 class Step:
     """The part of the column type that one layer describes.
 
-    Attributes
-    ----------
-    is_list : bool
-        A list (or the list of a map); otherwise the leaf, a struct, or a fixed-size list that holds
-        structs.
-    dimension : int
-        For a fixed-size list that holds structs: items per list, which are slots of the layer
-        inside. 1 for everything else.
-    is_vector : bool
-        Whether it is such a fixed-size list, of any size.
+    - `is_list`: A list (or the list of a map); otherwise the leaf, a struct, or a fixed-size list
+      that holds structs.
+    - `dimension`: For a fixed-size list that holds structs: items per list, which are slots of the
+      layer inside. 1 for everything else.
+    - `is_vector`: Whether it is such a fixed-size list, of any size.
     """
 
     is_list: bool = False
@@ -221,14 +203,9 @@ _PLAIN = Step()
 class LayerSlots:
     """The slots of one layer, in order: what Arrow stores for an array at that depth.
 
-    Attributes
-    ----------
-    count : int
-    validity : bool array of count, or None
-        None if no slot is null. The value of a slot below a null slot has no meaning.
-    lengths : int64 array of count, or None
-        For lists, the number of items of each; None for other layers. Their sum is the count of the
-        layer inside.
+    - `validity`: None if no slot is null. The value of a slot below a null slot has no meaning.
+    - `lengths`: For lists, the number of items of each; None for other layers. Their sum is the
+      count of the layer inside.
     """
 
     count: int
@@ -239,19 +216,12 @@ class LayerSlots:
 def unravel(levels: Levels, steps: Sequence[Step]) -> list[LayerSlots]:
     """Return the slots of every layer, leaf first.
 
-    Parameters
-    ----------
-    levels : Levels
-        Of whole rows, already checked (`Levels.check`).
-    steps : sequence of Step
-        The part of the type that each layer describes, leaf first.
+    - `levels`: Of whole rows, already checked (`Levels.check`).
+    - `steps`: The part of the type that each layer describes, leaf first.
 
-    Raises
-    ------
-    CorruptFileError
-        The layers do not match the column type, or the levels do not describe whole lists.
-    UnsupportedEncodingError
-        Lists together with a fixed-size list of structs: no known writer can produce them.
+    Raises CorruptFileError: the layers do not match the column type, or the levels do not describe
+    whole lists. Raises UnsupportedEncodingError: lists together with a fixed-size list of structs:
+    no known writer can produce them.
     """
     layers = levels.layers
     if [layer.is_list for layer in layers] != [step.is_list for step in steps]:

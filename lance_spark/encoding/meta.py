@@ -17,16 +17,11 @@ from lance_spark.storage.source import ByteRange, Bytes, ReadPlan, gather_plans
 class PageMeta:
     """One page of a column.
 
-    Attributes
-    ----------
-    buffers : tuple of ByteRange
-        The page's buffers, already checked to lie inside the file.
-    num_rows : int
-        Rows of the page, in the column's own domain (format 2.0: items, for a column below a list).
-    priority : int
-        Number of the top-level row that the page starts with.
-    encoding : bytes
-        The serialized message that describes the encoding, without its `Any` wrapper.
+    - `buffers`: The page's buffers, already checked to lie inside the file.
+    - `num_rows`: Rows of the page, in the column's own domain (format 2.0: items, for a column
+      below a list).
+    - `priority`: Number of the top-level row that the page starts with.
+    - `encoding`: The serialized message that describes the encoding, without its `Any` wrapper.
     """
 
     buffers: tuple[ByteRange, ...]

@@ -35,11 +35,7 @@ def hash_numbers(numbers: npt.NDArray[np.generic], seed: int = 0) -> Words:
 def hash_bytes(offsets: RowNumbers, data: npt.NDArray[np.uint8], seed: int = 0) -> Words:
     """Return the hash of each byte string.
 
-    Parameters
-    ----------
-    offsets : int64 array
-        The first byte of each string, and the end of the last.
-    data : uint8 array
+    - `offsets`: The first byte of each string, and the end of the last.
     """
     lengths = np.diff(offsets)
     # The longest first: the strings that still have a word are the first ones.

@@ -37,10 +37,7 @@ def _least_width(dtype: pa.DataType) -> float:
 def nulls(count: int, field: pa.Field) -> pa.Array:
     """Return the nulls of a column that no file holds.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        A null takes more than `WIDEST_NULL` bytes.
+    Raises UnsupportedTypeError: a null takes more than `WIDEST_NULL` bytes.
     """
     if is_too_wide(field.type):
         raise UnsupportedTypeError(
@@ -53,10 +50,7 @@ def nulls(count: int, field: pa.Field) -> pa.Array:
 def unstored_nulls(count: int, dtype: pa.DataType) -> pa.Array:
     """Return nulls of a page that stores no values.
 
-    Raises
-    ------
-    CorruptFileError
-        A null takes more than `WIDEST_NULL` bytes.
+    Raises CorruptFileError: a null takes more than `WIDEST_NULL` bytes.
     """
     if is_too_wide(dtype):
         raise CorruptFileError(

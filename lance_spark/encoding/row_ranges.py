@@ -22,10 +22,7 @@ _CHUNK = 1024
 class RowRanges:
     """Ranges of rows, increasing, not empty, and not adjacent to one another. Immutable.
 
-    Parameters
-    ----------
-    starts, stops : int64 array
-        First row of each range, and the row after its last.
+    - `starts`, `stops`: First row of each range, and the row after its last.
     """
 
     __slots__ = ("starts", "stops")
@@ -52,11 +49,7 @@ class RowRanges:
     def of_blocks(cls, bounds: RowNumbers, chosen: npt.NDArray[np.bool_]) -> RowRanges:
         """Return the rows of the chosen blocks.
 
-        Parameters
-        ----------
-        bounds : int64 array
-            First row of each block, and the end of the last.
-        chosen : bool array
+        - `bounds`: First row of each block, and the end of the last.
         """
         edges = np.flatnonzero(np.diff(np.concatenate([[0], chosen.astype(np.int8), [0]])))
         rows = bounds[edges]

@@ -21,18 +21,11 @@ _T = TypeVar("_T", bound=np.generic)
 def split_rows(rows: Rows, lengths: Sequence[int]) -> list[tuple[int, Rows]]:
     """Cut rows of a column into rows of its consecutive pages.
 
-    Parameters
-    ----------
-    rows : Rows
-        Row numbers counted from the first page's first row.
-    lengths : sequence of int
-        Rows of each page.
+    - `rows`: Row numbers counted from the first page's first row.
+    - `lengths`: Rows of each page.
 
-    Returns
-    -------
-    list of (int, Rows)
-        Page number, and rows counted from the start of that page. Pages without such rows are left
-        out.
+    Returns the page number, and rows counted from the start of that page. Pages without such rows
+    are left out.
     """
     ends = np.cumsum(np.asarray(lengths, dtype=np.int64))
     starts = ends - np.asarray(lengths, dtype=np.int64)

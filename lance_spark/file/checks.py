@@ -45,12 +45,7 @@ _ADVICE = "or write data storage version 2.0"
 
 
 def narrow_indices(dtype: pa.DataType) -> list[pa.DataType | None]:
-    """Return the index type of each dictionary in a type, depth-first; None for wide indices.
-
-    Parameters
-    ----------
-    dtype : pyarrow.DataType
-    """
+    """Return the index type of each dictionary in a type, depth-first; None for wide indices."""
     if not dtype.num_fields:
         if not pat.is_dictionary(dtype):
             return []
@@ -66,12 +61,8 @@ class DistinctValuesError(InvalidInputError):
 class DictionaryCapacity:
     """Collects the distinct values in the dictionaries of one column of a file.
 
-    Parameters
-    ----------
-    dtype : pyarrow.DataType
-        Type of the column.
-    name : str
-        Name of the column in errors.
+    - `dtype`: Type of the column.
+    - `name`: Name of the column in errors.
     """
 
     def __init__(self, dtype: pa.DataType, name: str) -> None:
@@ -83,10 +74,7 @@ class DictionaryCapacity:
     def add(self, array: pa.Array) -> None:
         """Add the dictionaries of some rows.
 
-        Raises
-        ------
-        DistinctValuesError
-            The dictionaries have too many distinct values together.
+        Raises DistinctValuesError: the dictionaries have too many distinct values together.
         """
         if not self._is_narrow:
             return
@@ -117,15 +105,10 @@ class DictionaryCapacity:
 def check_empty_structs(fields: Iterable[Field]) -> None:
     """Refuse a schema of a file of version 2.1 or later that pylance would read wrongly.
 
-    Parameters
-    ----------
-    fields : iterable of Field
-        The columns of the file, in their order.
+    - `fields`: The columns of the file, in their order.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        A struct without fields is inside a list or map, or packed, or another leaf follows.
+    Raises UnsupportedTypeError: a struct without fields is inside a list or map, or packed, or
+    another leaf follows.
     """
     before: str | None = None
     for path, field, repeated in _leaves(fields, (), False):
@@ -164,10 +147,8 @@ def _leaves(
 def check_rows(rows: Rows, num_rows: int, file: str) -> None:
     """Check that rows lie in a file.
 
-    Raises
-    ------
-    InvalidInputError
-        A row is outside of the file, or the rows are a range whose step is not 1.
+    Raises InvalidInputError: a row is outside of the file, or the rows are a range whose step is
+    not 1.
     """
     if isinstance(rows, range) and rows.step != 1:
         raise InvalidInputError(f"rows must be a range with step 1, not {rows}")
@@ -180,10 +161,7 @@ def check_rows(rows: Rows, num_rows: int, file: str) -> None:
 def named(plan: ReadPlan[pa.Array], file: str, field: Field, num_rows: int) -> ReadPlan[pa.Array]:
     """Run the plan of a field, and name the field in its errors.
 
-    Raises
-    ------
-    CorruptFileError
-        The array has another length than `num_rows`.
+    Raises CorruptFileError: the array has another length than `num_rows`.
     """
     try:
         array = yield from plan

@@ -32,7 +32,7 @@ from lance_spark.storage.remote import MAX_GAP
 from lance_spark.storage.source import ByteRange
 
 if TYPE_CHECKING:
-    from lance_spark.storage.prefetch import Part
+    from lance_spark.storage.prefetch import BufferRange
 
 _COLUMN_TYPE = "/lance.encodings.ColumnEncoding"
 _PAGE_TYPE = {
@@ -54,12 +54,9 @@ def read_columns(tail: Tail, footer: Footer, indices: Sequence[int]) -> list[Col
     """Parse the metadata of some columns with at most one read, and one more for encodings
     elsewhere.
 
-    Raises
-    ------
-    CorruptFileError
-        The column does not exist, or its metadata is damaged or points outside the file.
-    UnsupportedEncodingError
-        The encoding of a page or column is not a message of the file version.
+    Raises CorruptFileError: the column does not exist, or its metadata is damaged or points outside
+    the file. Raises UnsupportedEncodingError: the encoding of a page or column is not a message of
+    the file version.
     """
     total = len(footer.column_metadata)
     for index in indices:
@@ -226,22 +223,17 @@ def _direct(type_url: str, value: bytes) -> pb.Encoding:
     return pb.Encoding(direct=pb.DirectEncoding(encoding=wrapped.SerializeToString()))
 
 
-def parts_of(column: ColumnMeta, rows: range, num_rows: int) -> Iterator[Part]:
+def parts_of(column: ColumnMeta, rows: range, num_rows: int) -> Iterator[BufferRange]:
     """Estimate which bytes of a file some rows of a column need: a part of each buffer.
 
     All rows of a page are assumed to have the same number of bytes. Short buffers, which are tables
     of chunks or dictionaries, are read whole. For lists of version 2.0 the result can be empty or
     wrong: pages of items do not have the numbers of their rows.
 
-    Parameters
-    ----------
-    column : ColumnMeta
-    rows : range
-        Inside the file.
-    num_rows : int
-        Rows of the file.
+    - `rows`: Inside the file.
+    - `num_rows`: Rows of the file.
     """
-    from lance_spark.storage.prefetch import Part
+    from lance_spark.storage.prefetch import BufferRange
 
     slots, remainder = divmod(total_rows(column.pages), max(num_rows, 1))
     if remainder:
@@ -255,6 +247,6 @@ def parts_of(column: ColumnMeta, rows: range, num_rows: int) -> Iterator[Part]:
                 start, stop = (
                     length * row // page.num_rows for row in (page_rows[0], page_rows[-1] + 1)
                 )
-                yield Part(buffer, offset + start, offset + stop)
+                yield BufferRange(buffer, offset + start, offset + stop)
             elif length:
-                yield Part(buffer, offset, offset + length)
+                yield BufferRange(buffer, offset, offset + length)

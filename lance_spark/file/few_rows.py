@@ -57,19 +57,12 @@ def read_few_rows(
 ) -> list[pa.Array] | None:
     """Return columns of few rows of some files of one schema and version, one file after the other.
 
-    Parameters
-    ----------
-    parts : sequence of (FileReader, int64 array)
-        Files of version 2.1 or 2.2, and increasing rows of each.
-    fields : sequence of Field
-    column_of : mapping of int to int, optional
-        As of `FileReader.read`, of all files.
+    - `parts` (sequence of (FileReader, int64 array)): Files of version 2.1 or 2.2, and increasing
+      rows of each.
+    - `column_of`: As of `FileReader.read`, of all files.
 
-    Returns
-    -------
-    list of pyarrow.Array or None
-        None if the rows are to be read plan by plan: a column is nested, or something is wrong, and
-        the error is to name the column.
+    None if the rows are to be read plan by plan: a column is nested, or something is wrong, and the
+    error is to name the column.
     """
     if any(
         file.num_rows < _MOST_WANTED * len(rows) or not file.is_local for file, rows in parts

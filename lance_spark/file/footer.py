@@ -72,16 +72,10 @@ _READABLE = {(0, 3): (2, 0), (2, 0): (2, 0), (2, 1): (2, 1), (2, 2): (2, 2), (2,
 class Footer:
     """The content of a footer and of the two offset tables. All positions are inside the file.
 
-    Attributes
-    ----------
-    version : tuple of int
-        Major and minor version, (2, 0) for files that say 0.3.
-    column_metadata : uint64 array, columns by 2
-        Position and length of each column's metadata.
-    global_buffers : tuple of ByteRange
-        At least one.
-    descriptor : bytes
-        The first global buffer.
+    - `version`: Major and minor version, (2, 0) for files that say 0.3.
+    - `column_metadata` (uint64 array, columns by 2): Position and length of each column's metadata.
+    - `global_buffers`: At least one.
+    - `descriptor`: The first global buffer.
     """
 
     version: tuple[int, int]
@@ -91,12 +85,7 @@ class Footer:
 
 
 class Tail:
-    """Reads ranges of a file; ranges near its end come from memory.
-
-    Parameters
-    ----------
-    source : ByteSource
-    """
+    """Reads ranges of a file; ranges near its end come from memory."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -124,10 +113,7 @@ class Tail:
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         """Return the bytes of the ranges, with at most one read of the source.
 
-        Raises
-        ------
-        CorruptFileError
-            A range lies outside the file.
+        Raises CorruptFileError: a range lies outside the file.
         """
         size = self.size
         for offset, length in ranges:
@@ -186,12 +172,8 @@ def is_legacy(tail: Tail) -> bool:
 def read_footer(tail: Tail) -> Footer:
     """Parse footer and offset tables, with at most one read if they are long.
 
-    Raises
-    ------
-    CorruptFileError
-        The file is not a Lance file, is truncated, or has offsets outside of it.
-    UnsupportedFeatureError
-        The file version is not 2.0, 2.1, 2.2 or 2.3.
+    Raises CorruptFileError: the file is not a Lance file, is truncated, or has offsets outside of
+    it. Raises UnsupportedFeatureError: the file version is not 2.0, 2.1, 2.2 or 2.3.
     """
     name, size = tail.name, tail.size
     if size < _END.size:
@@ -285,13 +267,7 @@ def _global_buffers(name: str, raw: Bytes, limit: int) -> tuple[ByteRange, ...]:
 
 
 def parse_descriptor(data: bytes) -> file_pb2.FileDescriptor:
-    """Parse global buffer 0.
-
-    Raises
-    ------
-    CorruptFileError
-        The buffer is not a `FileDescriptor`.
-    """
+    """Parse global buffer 0. Raises CorruptFileError: the buffer is not a `FileDescriptor`."""
     try:
         descriptor: file_pb2.FileDescriptor = file_pb2.FileDescriptor.FromString(data)
     except DecodeError as error:
@@ -308,16 +284,9 @@ def encode_tail(
 ) -> list[bytes]:
     """Return the bytes after the last page buffer, in parts to write in order.
 
-    Parameters
-    ----------
-    version : tuple of int
-    descriptor : FileDescriptor
-    columns : sequence of bytes
-        Serialised metadata of each column.
-    start : int
-        Aligned position of the first of these bytes.
-    global_buffers : sequence of ByteRange
-        Further global buffers, which are written already.
+    - `columns`: Serialised metadata of each column.
+    - `start`: Aligned position of the first of these bytes.
+    - `global_buffers`: Further global buffers, which are written already.
     """
     buffer = descriptor.SerializeToString()
     first_column = start + len(buffer)

@@ -22,10 +22,7 @@ from lance_spark.storage.source import ByteRange, Bytes, JoinedSource
 class JoinedReader(FileReader):
     """Reads rows of several files, counted from the first row of the first file.
 
-    Parameters
-    ----------
-    readers : sequence of FileReader
-        At least one, all `can_read_together`. This reader closes them.
+    - `readers`: At least one, all `can_read_together`. This reader closes them.
     """
 
     def __init__(self, readers: Sequence[FileReader]) -> None:

@@ -22,10 +22,8 @@ _HOLDS_ARRAYS = (pa.BaseExtensionType, pa.DictionaryType)
 def with_offsets(array: pa.Array) -> pa.Array:
     """Return the array with a first offset in every list, string or binary array inside it.
 
-    Returns
-    -------
-    pyarrow.Array
-        An equal array of the same type. The argument itself if it and all arrays below have rows.
+    Returns an equal array of the same type. The argument itself if it and all arrays below have
+    rows.
     """
     dtype = array.type
     if len(array) and _has_rows_below(dtype):

@@ -28,19 +28,12 @@ DataFileWriter: TypeAlias = "FileWriter | LegacyFileWriter"
 def open_file(source: ByteSource, field_ids: Sequence[int] = ()) -> DataFileReader:
     """Open a data file.
 
-    Parameters
-    ----------
-    source : ByteSource
-        The reader closes it.
-    field_ids : sequence of int, optional
-        Ids of the fields in the file, from the manifest; files of version 0.1 may lack them.
+    - `source`: The reader closes it.
+    - `field_ids`: Ids of the fields in the file, from the manifest; files of version 0.1 may lack
+      them.
 
-    Raises
-    ------
-    CorruptFileError
-        The file is not a Lance file, or it is damaged.
-    UnsupportedFeatureError
-        The file's version is unknown.
+    Raises CorruptFileError: the file is not a Lance file, or it is damaged. Raises
+    UnsupportedFeatureError: the file's version is unknown.
     """
     try:
         tail = open_tail(source)
@@ -61,23 +54,13 @@ def create_file(
 ) -> DataFileWriter:
     """Return the writer of a new data file.
 
-    Parameters
-    ----------
-    output : OutputFile
-        A new output, without any bytes.
-    schema : Schema
-        The file's columns with their field ids.
-    version : tuple of int
-        For example ``(2, 2)``.
-    blobs : BlobWriter, optional
-        Writes the blobs of this output; required if the schema has blobs.
+    - `output`: A new output, without any bytes.
+    - `schema`: The file's columns with their field ids.
+    - `version`: For example ``(2, 2)``.
+    - `blobs`: Writes the blobs of this output; required if the schema has blobs.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        Files of that version cannot be written.
-    UnsupportedTypeError
-        The version cannot store a field.
+    Raises UnsupportedFeatureError: files of that version cannot be written. Raises
+    UnsupportedTypeError: the version cannot store a field.
     """
     if version == (0, 1):
         # Imported here, as few tables have such files.

@@ -26,10 +26,7 @@ class OpenFiles:
     Several threads may use it. It is pickled without files. A thread takes a file out, and gives it
     back or closes it. Meanwhile other threads share a local file, and open another.
 
-    Parameters
-    ----------
-    limit : int
-        Most files that are kept.
+    - `limit`: Most files that are kept.
     """
 
     def __init__(self, limit: int = _LIMIT) -> None:
@@ -78,11 +75,7 @@ class OpenFiles:
 class FilesOfTable(OpenFiles):
     """The open files of one table, in a cache that several tables share.
 
-    Parameters
-    ----------
-    shared : OpenFiles
-    table : hashable
-        Key of the table.
+    - `table`: Key of the table.
     """
 
     def __init__(self, shared: OpenFiles, table: Hashable) -> None:

@@ -38,18 +38,9 @@ _MOST_LEFT = 4
 class PageBuffer:
     """Collects arrays of one type until they fill a page.
 
-    Parameters
-    ----------
-    page_bytes : int
-
-    Attributes
-    ----------
-    lent_bytes : int
-        Bytes of the rows in borrowed batches.
-    newest_bytes : int
-        Bytes of the rows in the newest borrowed batch.
-    oldest_loan : int or None
-        Number of the oldest borrowed batch.
+    - `lent_bytes`: Bytes of the rows in borrowed batches.
+    - `newest_bytes`: Bytes of the rows in the newest borrowed batch.
+    - `oldest_loan`: Number of the oldest borrowed batch.
     """
 
     def __init__(self, page_bytes: int) -> None:
@@ -67,12 +58,8 @@ class PageBuffer:
     def add(self, array: pa.Array, loan: int | None = None) -> bool:
         """Add rows; return whether a page should be written now.
 
-        Parameters
-        ----------
-        array : pa.Array
-        loan : int, optional
-            Number of the batch that may be borrowed. Without it, the rows are copied unless they
-            fill the page.
+        - `loan`: Number of the batch that may be borrowed. Without it, the rows are copied unless
+          they fill the page.
         """
         if self._has_dictionary is None:
             self._has_dictionary = _has_dictionary(array.type)
@@ -155,13 +142,7 @@ class PageBuffer:
 
 
 class BorrowedBatches:
-    """The batches that the columns of a file borrow.
-
-    Parameters
-    ----------
-    columns : sequence of PageBuffer
-    page_bytes : int
-    """
+    """The batches that the columns of a file borrow."""
 
     def __init__(self, columns: Sequence[PageBuffer], page_bytes: int) -> None:
         self._columns = columns

@@ -108,19 +108,11 @@ class FileReader:
     def open(cls, source: ByteSource, tail: Tail | None = None) -> FileReader:
         """Read the end of a file.
 
-        Parameters
-        ----------
-        source : ByteSource
-            The reader closes it.
-        tail : Tail, optional
-            The end of the file, if it was already read.
+        - `source`: The reader closes it.
+        - `tail`: The end of the file, if it was already read.
 
-        Raises
-        ------
-        CorruptFileError
-            The file is not a Lance file, or it is damaged.
-        UnsupportedFeatureError
-            The file's version is not 2.0, 2.1, 2.2 or 2.3.
+        Raises CorruptFileError: the file is not a Lance file, or it is damaged. Raises
+        UnsupportedFeatureError: the file's version is not 2.0, 2.1, 2.2 or 2.3.
         """
         try:
             tail = tail or Tail(source)
@@ -172,10 +164,7 @@ class FileReader:
     def global_buffer(self, number: int) -> bytes:
         """Return a global buffer of the file.
 
-        Raises
-        ------
-        CorruptFileError
-            The file has no such buffer.
+        Raises CorruptFileError: the file has no such buffer.
         """
         buffers = self._footer.global_buffers
         if not 0 < number < len(buffers):
@@ -191,29 +180,15 @@ class FileReader:
     ) -> list[pa.Array]:
         """Read rows of some top-level fields.
 
-        Parameters
-        ----------
-        fields : sequence of Field
-            Fields, found by their ids; structs with any of their children.
-        rows : Rows
-            Row numbers of the file.
-        column_of : mapping of int to int, optional
-            Column of each field id, from the manifest; by default from the schema of the file.
+        - `fields`: Fields, found by their ids; structs with any of their children.
+        - `rows`: Row numbers of the file.
+        - `column_of`: Column of each field id, from the manifest; by default from the schema of the
+          file.
 
-        Returns
-        -------
-        list of pyarrow.Array
-            One array for each field, of its Arrow type; for blobs, descriptors with the positions
-            of the values.
-
-        Raises
-        ------
-        InvalidInputError
-            Rows lie outside the file.
-        CorruptFileError
-            The file lacks a column of a field, or is damaged.
-        UnsupportedEncodingError
-            This release cannot read the encoding of a page.
+        Returns one array for each field, of its Arrow type; for blobs, descriptors with the
+        positions of the values. Raises InvalidInputError: rows lie outside the file. Raises
+        CorruptFileError: the file lacks a column of a field, or is damaged. Raises
+        UnsupportedEncodingError: this release cannot read the encoding of a page.
         """
         check_rows(rows, self._num_rows, self._source.name)
         if (
@@ -249,11 +224,8 @@ class FileReader:
     ) -> None:
         """Check that the file has the columns of some fields with a value for each row.
 
-        Values are not read.
-
-        Raises
-        ------
-        CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError, StorageError
+        Values are not read. Raises CorruptFileError, UnsupportedEncodingError,
+        UnsupportedTypeError, StorageError.
         """
         stored = [self.stored(field) for field in fields]
         columns = [self._columns_of(field, column_of) for field in stored]
@@ -314,9 +286,7 @@ class FileReader:
     def columns(self) -> list[ColumnMeta]:
         """Return the metadata of all columns of the file, in order.
 
-        Raises
-        ------
-        CorruptFileError, UnsupportedEncodingError, StorageError
+        Raises CorruptFileError, UnsupportedEncodingError, StorageError.
         """
         every = range(len(self._footer.column_metadata))
         self._load(every)
@@ -365,12 +335,8 @@ class FileReader:
     ) -> int:
         """Begin to prefetch the bytes of a later `read`, if the file is remote and not in memory.
 
-        Reads must follow in the order of these calls, each followed by a `finish`.
-
-        Returns
-        -------
-        int
-            Bytes that this call fetches.
+        Reads must follow in the order of these calls, each followed by a `finish`. Returns bytes
+        that this call fetches.
         """
         if self._ranges is self._tail or not isinstance(self._source, RemoteSource):
             return 0
@@ -404,9 +370,7 @@ class FileReader:
     def field_reader(self, field: Field, column_of: Mapping[int, int] | None) -> FieldReader:
         """Return the reader of a field.
 
-        Raises
-        ------
-        CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError, StorageError
+        Raises CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError, StorageError.
         """
         stored = self.stored(field)
         columns = self._columns_of(stored, column_of)

@@ -37,15 +37,10 @@ def groups(
 ) -> list[list[int]]:
     """Return groups of positions of fields that are read together; each position is in one group.
 
-    Parameters
-    ----------
-    fields : sequence of Field
-        Fields as the file stores them.
-    columns : sequence of sequence of ColumnMeta
-        Of each field.
-    rows : Rows
-    num_rows : int
-        Rows of the file. Small columns are read whole, which must pay off for the requested rows.
+    - `fields`: Fields as the file stores them.
+    - `columns`: Of each field.
+    - `num_rows`: Rows of the file. Small columns are read whole, which must pay off for the
+      requested rows.
     """
     single = [[position] for position in range(len(fields))]
     if len(fields) < _LEAST or (num_rows > _FEW_ROWS and num_rows > _MOST_UNWANTED * len(rows)):
@@ -101,17 +96,10 @@ def read_together(
 ) -> ReadPlan[list[pa.Array]]:
     """Plan the read of some rows of several columns; errors do not name the column.
 
-    Parameters
-    ----------
-    field : Field
-        One of the fields, which all have its type.
-    columns : sequence of sequence of ColumnMeta
-        Columns of each field; all have as many rows as the file.
-    rows : Rows
-    num_rows : int
-        Of the file.
-    file : str
-        Name of the file, for errors.
+    - `field`: One of the fields, which all have its type.
+    - `columns`: Columns of each field; all have as many rows as the file.
+    - `num_rows`: Of the file.
+    - `file`: Name of the file, for errors.
     """
     from lance_spark.encoding.v2_1.field_read import StructuralField
 

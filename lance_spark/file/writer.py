@@ -45,14 +45,9 @@ _Encode = Callable[[pa.Array, pa.Field, tuple[int, int]], list[EncodedPage]]
 class WrittenFile:
     """The facts about a written file that its manifest needs.
 
-    Attributes
-    ----------
-    num_rows : int
-    size_bytes : int
-    field_ids : tuple of int
-        Fields with columns: leaves only; in version 2.0 all fields outside of packed structs.
-    column_indices : tuple of int
-        Column of each field.
+    - `field_ids`: Fields with columns: leaves only; in version 2.0 all fields outside of packed
+      structs.
+    - `column_indices`: Column of each field.
     """
 
     num_rows: int
@@ -64,25 +59,14 @@ class WrittenFile:
 class FileWriter:
     """Writes one file; `finish` completes it, but does not close the output.
 
-    Parameters
-    ----------
-    output : OutputFile
-        A new output, without any bytes.
-    schema : Schema
-        The file's columns with their field ids.
-    version : tuple of int
-        ``(2, 0)``, ``(2, 1)``, ``(2, 2)`` or ``(2, 3)``.
-    page_bytes : int
-        Arrow bytes of a column that fill a page.
-    blobs : BlobWriter, optional
-        Writes the blobs of this output; required if the schema has blobs.
+    - `output`: A new output, without any bytes.
+    - `schema`: The file's columns with their field ids.
+    - `version`: ``(2, 0)``, ``(2, 1)``, ``(2, 2)`` or ``(2, 3)``.
+    - `page_bytes`: Arrow bytes of a column that fill a page.
+    - `blobs`: Writes the blobs of this output; required if the schema has blobs.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        Files of that version cannot be written.
-    UnsupportedTypeError
-        The version cannot store a field.
+    Raises UnsupportedFeatureError: files of that version cannot be written. Raises
+    UnsupportedTypeError: the version cannot store a field.
     """
 
     def __init__(
@@ -126,18 +110,11 @@ class FileWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch.
 
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            The columns of the schema in order, with exactly their Arrow types; blobs as
-            `blobs.fields.input_field` returns.
+        - `batch`: The columns of the schema in order, with exactly their Arrow types; blobs as
+          `blobs.fields.input_field` returns.
 
-        Raises
-        ------
-        SchemaMismatchError
-            Names or types differ from the schema.
-        InvalidInputError
-            Dictionaries have more values than their indices allow; see `checks`.
+        Raises SchemaMismatchError: names or types differ from the schema. Raises InvalidInputError:
+        Dictionaries have more values than their indices allow; see `checks`.
         """
         types = [column.input_type for column in self._columns]
         arrays = checked_columns(batch, self._schema, types, self._output.name)
@@ -312,10 +289,7 @@ def checked_columns(
 ) -> list[pa.Array]:
     """Return the columns of a batch, with `with_offsets` of each, and check them against a schema.
 
-    Raises
-    ------
-    SchemaMismatchError
-        The columns do not have the names of the schema or the given types.
+    Raises SchemaMismatchError: the columns do not have the names of the schema or the given types.
     """
     names = schema.names
     if batch.schema.names != names:

@@ -53,12 +53,7 @@ DEFAULT_FILES = 64
 
 
 def version_facts(table: OpenTable) -> VersionFacts:
-    """Return the facts in the manifest of a version. Reads no file.
-
-    Raises
-    ------
-    CorruptTableError
-    """
+    """Return the facts in the manifest of a version. Reads no file. Raises CorruptTableError."""
     manifest = table.manifest
     major, minor = manifest.data_storage_version
     fragments = manifest.fragments
@@ -89,9 +84,7 @@ def version_facts(table: OpenTable) -> VersionFacts:
 def base_facts(table: OpenTable) -> tuple[BaseFacts, ...]:
     """Return the locations of the data files of a version. Reads no file.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     fragments: Counter[int | None] = Counter()
     files: Counter[int | None] = Counter()
@@ -302,16 +295,10 @@ def _totals(files: Iterable[FileFacts]) -> tuple[ColumnTotal, ...]:
 def past_versions(store: ObjectStore, limit: int | None = None) -> tuple[list[PastVersion], int]:
     """Return the newest versions of a branch, newest first, and the number of all its versions.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
-    limit : int, optional
-        Maximum number of versions to return; all by default.
+    - `store`: Root of the branch.
+    - `limit`: Maximum number of versions to return; all by default.
 
-    Raises
-    ------
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError.
     """
     located = list_manifests(store)[::-1]
     newest = located if limit is None else located[: max(limit, 0)]

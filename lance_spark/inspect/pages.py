@@ -161,17 +161,10 @@ def columns_of(
 ) -> list[ColumnPages]:
     """Return the columns of an open data file, in the order of the file.
 
-    Parameters
-    ----------
-    reader : DataFileReader
-    schema : Schema
-        The schema of the table.
-    column_of : mapping of int to int
-        Column index of each field id, from the manifest; empty for files of version 0.1.
+    - `schema`: The schema of the table.
+    - `column_of`: Column index of each field id, from the manifest; empty for files of version 0.1.
 
-    Raises
-    ------
-    CorruptFileError, UnsupportedEncodingError, StorageError
+    Raises CorruptFileError, UnsupportedEncodingError, StorageError.
     """
     if isinstance(reader, LegacyFileReader):
         return _legacy_columns(reader, schema)
@@ -248,12 +241,8 @@ def _paths(fields: tuple[Field, ...], parent: str = "") -> Iterator[tuple[str, F
 def encoding_of(encoding: bytes, version: tuple[int, int]) -> str:
     """Return the text of the encoding of a page, in one line.
 
-    Parameters
-    ----------
-    encoding : bytes
-        The page's protobuf message.
-    version : tuple of int
-        File version, 2.0 to 2.3.
+    - `encoding`: The page's protobuf message.
+    - `version`: File version, 2.0 to 2.3.
     """
     try:
         message = _MESSAGES[version].FromString(encoding)

@@ -29,13 +29,8 @@ _SMALL_WIDTH, _SMALL_HEIGHT = 480, 36
 class Bar:
     """A bar.
 
-    Attributes
-    ----------
-    value : float
-        Length of the bar.
-    gone : float
-        Length of the part at its top that has another colour.
-    title : str
+    - `value`: Length of the bar.
+    - `gone`: Length of the part at its top that has another colour.
     """
 
     value: float
@@ -48,16 +43,10 @@ def columns_plot(
 ) -> str:
     """Return a plot of vertical bars side by side.
 
-    Parameters
-    ----------
-    bars : sequence of Bar
-        At most `MAX_BARS`.
-    label_of : callable
-        Returns the text of a value on the axis.
-    title : str
-        Description of the plot, for screen readers.
-    base : int
-        Ratio between units, so that the labels of the axis are short numbers of units.
+    - `bars`: At most `MAX_BARS`.
+    - `label_of`: Returns the text of a value on the axis.
+    - `title`: Description of the plot, for screen readers.
+    - `base`: Ratio between units, so that the labels of the axis are short numbers of units.
     """
     top = _axis_end(max((bar.value for bar in bars), default=0), base)
     width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
@@ -110,11 +99,7 @@ def rows_plot(
 def shared(bars: Sequence[Bar], title_of: Callable[[int, int], str]) -> list[Bar]:
     """Return at most `MAX_BARS` bars, each with the mean of several neighbours if necessary.
 
-    Parameters
-    ----------
-    bars : sequence of Bar
-    title_of : callable
-        Returns the title of the bar for the bars from a first index to a stop index.
+    - `title_of`: Returns the title of the bar for the bars from a first index to a stop index.
     """
     if len(bars) <= MAX_BARS:
         return list(bars)

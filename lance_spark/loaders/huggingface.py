@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_spark.arguments import check_least
 from lance_spark.dataset.dataset import Dataset
-from lance_spark.loaders.source import Source
+from lance_spark.loaders.source import TableSource
 
 if TYPE_CHECKING:
     import datasets
@@ -53,7 +53,7 @@ def to_iterable_dataset(
     import datasets
 
     check_least("batch_size", batch_size, 1)
-    source = Source(dataset, dataset_options)
+    source = TableSource(dataset, dataset_options)
     arguments = {"columns": columns, "filter": filter, "batch_size": batch_size}
     schema = source.dataset.scanner(**arguments).projected_schema
     ids = [fragment.id for fragment in source.dataset.fragments]
@@ -66,7 +66,7 @@ def to_iterable_dataset(
 
 
 def _examples(
-    fragments: Sequence[int], source: Source, arguments: Mapping[str, Any]
+    fragments: Sequence[int], source: TableSource, arguments: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     for number in fragments:
         fragment = source.dataset.get_fragment(number)

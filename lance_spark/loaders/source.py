@@ -4,8 +4,8 @@ A forked process must not use open files, connections and locks of its parent, a
 none. So a source keeps only what opens the version, and opens it once in each process.
 
 A shard has some of the fragments, in an order that seed and epoch determine. Its rows are read in
-blocks of whole batches, across fragments. A block is shuffled as a whole. A `Position` is the place
-of the next batch, so that a loader continues without reading the rows before it.
+blocks of whole batches, across fragments. A block is shuffled as a whole. A `ShardPosition` is the
+place of the next batch, so that a loader continues without reading the rows before it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,10 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.matrices import without_sliced_matrices
 
 
-class Source:
+class TableSource:
     """One version of a table, opened once in each process. Can be pickled.
 
-    Parameters
-    ----------
-    dataset : Dataset, str or path
-    options : mapping, optional
-        Arguments of `open_dataset`, if a path is given.
+    - `options`: Arguments of `open_dataset`, if a path is given.
     """
 
     def __init__(
@@ -66,15 +62,10 @@ class Source:
 class Shard:
     """One of some processes that share the rows, and the order of the fragments.
 
-    Attributes
-    ----------
-    rank, world_size : int
-        Number of the shard, and of all shards.
-    granularity : str
-        ``fragment``: a shard has every n-th fragment. ``batch``: a shard has every n-th batch.
-    shuffle : bool
-    seed, epoch : int
-        Determine the order of the fragments.
+    - `rank`, `world_size`: Number of the shard, and of all shards.
+    - `granularity`: ``fragment``: a shard has every n-th fragment. ``batch``: a shard has every
+      n-th batch.
+    - `seed`, `epoch`: Determine the order of the fragments.
     """
 
     rank: int = 0
@@ -110,15 +101,12 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class ShardPosition:
     """The place of the next batch of a shard.
 
-    Attributes
-    ----------
-    fragment, row : int
-        Number of the fragment in the shard's order, and of the row in it that begins the block.
-    block, batch : int
-        Number of the block, and of the batch in it.
+    - `fragment`, `row`: Number of the fragment in the shard's order, and of the row in it that
+      begins the block.
+    - `block`, `batch`: Number of the block, and of the batch in it.
     """
 
     fragment: int = 0
@@ -135,15 +123,9 @@ class Position:
 class Reading:
     """What is read of each row, and the sizes of batches and blocks.
 
-    Attributes
-    ----------
-    arguments : mapping
-        Of `Dataset.scanner`.
-    batch_size : int
-    block_batches : int
-        Batches of a block.
-    drop_last : bool
-        Whether a last batch of fewer rows is left out.
+    - `arguments`: Of `Dataset.scanner`.
+    - `block_batches`: Batches of a block.
+    - `drop_last`: Whether a last batch of fewer rows is left out.
     """
 
     arguments: Mapping[str, Any]
@@ -157,8 +139,8 @@ class Reading:
 
 
 def batches(
-    dataset: Dataset, shard: Shard, reading: Reading, start: Position
-) -> Iterator[tuple[pa.RecordBatch, Position]]:
+    dataset: Dataset, shard: Shard, reading: Reading, start: ShardPosition
+) -> Iterator[tuple[pa.RecordBatch, ShardPosition]]:
     """Yield the batches of a shard from a position on, each with the position after it."""
     order = shard.fragments([fragment.id for fragment in dataset.fragments])
     position = start
@@ -184,8 +166,8 @@ def batches(
 
 
 def _blocks(
-    dataset: Dataset, order: Sequence[int], reading: Reading, start: Position
-) -> Iterator[tuple[pa.RecordBatch, Position]]:
+    dataset: Dataset, order: Sequence[int], reading: Reading, start: ShardPosition
+) -> Iterator[tuple[pa.RecordBatch, ShardPosition]]:
     """Yield blocks of rows, each with the position after it."""
     size = reading.batch_size * reading.block_batches
     parts: list[pa.RecordBatch] = []
@@ -204,10 +186,10 @@ def _blocks(
                 missing -= part.num_rows
                 if not missing:
                     number += 1
-                    yield _joined(parts), Position(place, row, number)
+                    yield _joined(parts), ShardPosition(place, row, number)
                     parts, missing = [], size
     if parts:
-        yield _joined(parts), Position(len(order), 0, number + 1)
+        yield _joined(parts), ShardPosition(len(order), 0, number + 1)
 
 
 def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:

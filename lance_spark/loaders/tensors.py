@@ -25,14 +25,8 @@ def to_tensors(batch: pa.RecordBatch, **_: Any) -> Any:
     | tensors of a fixed shape | of their dimensions and one more |
     | bfloat16 | bfloat16 |
 
-    A null among floats is NaN.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        A column has another type.
-    InvalidInputError
-        A column that cannot have NaN has a null.
+    A null among floats is NaN. Raises UnsupportedTypeError: a column has another type. Raises
+    InvalidInputError: a column that cannot have NaN has a null.
     """
     tensors = {
         field.name: _tensor(field.name, column)

@@ -22,7 +22,7 @@ import torch.utils.data as torch_data
 
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError
-from lance_spark.loaders.source import Position, Reading, Shard, Source, batches
+from lance_spark.loaders.source import Reading, Shard, ShardPosition, TableSource, batches
 from lance_spark.loaders.tensors import to_tensors
 
 __all__ = ["LanceDataset", "SafeLanceDataset", "get_safe_loader"]
@@ -98,7 +98,7 @@ class LanceDataset(torch_data.IterableDataset):  # type: ignore[misc]
         super().__init__()
         if (rank is None) != (world_size is None):
             raise InvalidInputError("give rank and world_size together")
-        self._source = Source(dataset, dataset_options)
+        self._source = TableSource(dataset, dataset_options)
         self._shard = (rank, world_size, shard_granularity or "fragment", auto_detect_rank)
         self._order = (shuffle, seed)
         rows = _SHUFFLED_ROWS if shuffle_rows is None else shuffle_rows
@@ -111,7 +111,7 @@ class LanceDataset(torch_data.IterableDataset):  # type: ignore[misc]
         self._to_tensor = to_tensor_fn
         # In shared memory: workers that live on see what `set_epoch` sets.
         self._epoch = torch.tensor(0).share_memory_()
-        self._start, self._position = Position(), Position()
+        self._start, self._position = ShardPosition(), ShardPosition()
         # Arguments are checked now, not by the first worker.
         self._shard_of(0, 1)
         self._source.dataset.scanner(columns, filter, with_row_id=with_row_id)
@@ -135,7 +135,7 @@ class LanceDataset(torch_data.IterableDataset):  # type: ignore[misc]
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of another epoch, also in workers, and begin with its first row."""
         self._epoch.fill_(epoch)
-        self._start, self._position = Position(), Position()
+        self._start, self._position = ShardPosition(), ShardPosition()
 
     def state_dict(self) -> dict[str, Any]:
         """Return where this process is, for `load_state_dict` of a dataset with equal arguments.
@@ -166,18 +166,18 @@ class LanceDataset(torch_data.IterableDataset):  # type: ignore[misc]
                 f"{self._source.version}; open that version"
             )
         self._epoch.fill_(values.pop("epoch"))
-        self._start = self._position = Position(**values)
+        self._start = self._position = ShardPosition(**values)
 
     def __iter__(self) -> Iterator[Any]:
         info = torch_data.get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         shard = self._shard_of(worker, workers)
-        self._position, self._start = self._start, Position()
+        self._position, self._start = self._start, ShardPosition()
         shard_batches = batches(self._source.dataset, shard, self._reading, self._position)
         for batch, position in shard_batches:
             self._position = position
             yield batch if self._to_tensor is None else self._to_tensor(batch)
-        self._position = Position()
+        self._position = ShardPosition()
 
     def _shard_of(self, worker: int, workers: int) -> Shard:
         rank, world_size = self._rank()
@@ -224,7 +224,7 @@ class SafeLanceDataset(torch_data.Dataset):  # type: ignore[misc]
         columns: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
-        self._source = Source(uri, dataset_options)
+        self._source = TableSource(uri, dataset_options)
         self._columns = columns
         self._num_rows = self._source.dataset.count_rows()
 

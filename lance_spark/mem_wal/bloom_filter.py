@@ -34,10 +34,7 @@ MAX_FILTER_BYTES = 128 * 1024 * 1024
 def encode_filter(columns: Sequence[pa.Array]) -> bytes:
     """Return the bytes of the filter of some keys.
 
-    Parameters
-    ----------
-    columns : sequence of pyarrow.Array
-        The columns of the key, in its order; none in a table without a key.
+    - `columns`: The columns of the key, in its order; none in a table without a key.
     """
     if not columns:
         return bytes(FILTER_BYTES)
@@ -50,18 +47,11 @@ def encode_filter(columns: Sequence[pa.Array]) -> bytes:
 def may_have(data: bytes, columns: Sequence[pa.Array], name: str) -> npt.NDArray[np.bool_]:
     """Return for each key whether an SSTable may have it; never False for a key that it has.
 
-    Parameters
-    ----------
-    data : bytes
-        The filter.
-    columns : sequence of pyarrow.Array
-        The columns of the key, in its order.
-    name : str
-        The name of the file in errors.
+    - `data`: The filter.
+    - `columns`: The columns of the key, in its order.
+    - `name`: The name of the file in errors.
 
-    Raises
-    ------
-    CorruptFileError
+    Raises CorruptFileError.
     """
     if not data or len(data) % BLOCK_BYTES or len(data) > MAX_FILTER_BYTES:
         raise CorruptFileError(

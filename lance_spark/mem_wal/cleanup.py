@@ -63,18 +63,11 @@ class MemWalCleanup:
 def clean_mem_wal(table: OpenTable, older_than: timedelta = DEFAULT_GRACE) -> MemWalCleanup:
     """Remove files that no reader or writer needs any more.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The newest version.
-    older_than : timedelta
-        The grace time. It must be longer than any fresh read, and any flush, takes.
+    - `table`: The newest version.
+    - `older_than`: The grace time. It must be longer than any fresh read, and any flush, takes.
 
-    Raises
-    ------
-    InvalidInputError
-        The grace time is negative, or the table has no MemWAL.
-    CorruptFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, UnsupportedFeatureError, StorageError. Raises InvalidInputError: the
+    grace time is negative, or the table has no MemWAL.
     """
     if older_than < timedelta():
         raise InvalidInputError(f"older_than must not be negative, but is {older_than}")

@@ -74,15 +74,10 @@ _NO_MATCHES = np.empty(0, np.int64), np.empty(0, np.uint64)
 class MemWalCompaction:
     """The outcome of a compaction.
 
-    Attributes
-    ----------
-    version : int
-        The version of the base table with the rows, or as it was if there was nothing to do.
-    generations : mapping of UUID to int
-        The newest generation of each shard that was compacted.
-    num_sstables : int
-    num_inserted, num_updated, num_deleted : int
-        Rows of the base table.
+    - `version`: The version of the base table with the rows, or as it was if there was nothing to
+      do.
+    - `generations`: The newest generation of each shard that was compacted.
+    - `num_inserted`, `num_updated`, `num_deleted`: Rows of the base table.
     """
 
     version: int
@@ -97,14 +92,9 @@ class MemWalCompaction:
 class ShardSsTables:
     """SSTables of a shard that a task compacts.
 
-    Attributes
-    ----------
-    generation : int
-        The newest one.
-    folders : tuple of str
-        In increasing order of their generations.
-    num_bytes : int
-        Size of the rows in memory.
+    - `generation`: The newest one.
+    - `folders`: In increasing order of their generations.
+    - `num_bytes`: Size of the rows in memory.
     """
 
     shard: uuid.UUID
@@ -126,16 +116,10 @@ class CompactedRows:
 class MemWalTask:
     """Compacts SSTables of some shards. Can be pickled; holds no manifest.
 
-    Attributes
-    ----------
-    uri : str
-        Root of the base table.
-    version : int
-        The version of the base table that the compaction was planned on.
-    tag : bytes
-        Tag in the names of the new files.
-    first : int
-        Number of the task.
+    - `uri`: Root of the base table.
+    - `version`: The version of the base table that the compaction was planned on.
+    - `tag`: Tag in the names of the new files.
+    - `first`: Number of the task.
     """
 
     uri: str = field(repr=False)
@@ -148,9 +132,7 @@ class MemWalTask:
     def run(self) -> CompactedRows:
         """Write the new rows, and find the old ones.
 
-        Raises
-        ------
-        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        Raises CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError.
         """
         table = open_table(
             self.uri, version=self.version, storage_options=self.storage_options or None
@@ -189,12 +171,8 @@ class MemWalTask:
 class _FreshRows:
     """The newest row of each key; all rows without a primary key.
 
-    Attributes
-    ----------
-    rows : pa.Table
-        Columns of the base table, and `_tombstone`.
-    keys : pa.Array
-        See `key_index.key_values`; distinct. Empty without a primary key.
+    - `rows`: Columns of the base table, and `_tombstone`.
+    - `keys`: See `key_index.key_values`; distinct. Empty without a primary key.
     """
 
     rows: pa.Table
@@ -212,23 +190,14 @@ def compact_mem_wal(
 
     Rows of logs stay where they are, until their writer flushes them.
 
-    Parameters
-    ----------
-    table : OpenTable
-        Any version of the branch.
-    runner : Runner, optional
-        Runs the tasks; by default in this process.
-    drains : bool
-        Whether compacted SSTables are removed from the shard manifests. Their files stay for
-        readers of older shard manifests; see `cleanup`.
+    - `table`: Any version of the branch.
+    - `runner`: Runs the tasks; by default in this process.
+    - `drains`: Whether compacted SSTables are removed from the shard manifests. Their files stay
+      for readers of older shard manifests; see `cleanup`.
 
-    Raises
-    ------
-    InvalidInputError
-        The table has no MemWAL.
-    CommitConflictError
-        Other clients changed the same rows in all attempts.
-    CorruptTableError, CorruptFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptTableError, CorruptFileError, UnsupportedFeatureError, StorageError. Raises
+    InvalidInputError: the table has no MemWAL. Raises CommitConflictError: other clients changed
+    the same rows in all attempts.
     """
     options = options or CommitOptions()
     done = retry_on_conflict(
@@ -263,20 +232,12 @@ def commit_tasks(
 ) -> MemWalCompaction:
     """Commit the results of all tasks of a plan.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The version that the compaction was planned on.
-    runner : Runner
-        Runs the tasks that write deletion files.
+    - `table`: The version that the compaction was planned on.
+    - `runner`: Runs the tasks that write deletion files.
 
-    Raises
-    ------
-    CommitConflictError
-        Another client has compacted one of the generations, or changed the same rows.
-    InvalidInputError
-        SSTables of several tasks have the same key.
-    UncertainCommitError, StorageError
+    Raises UncertainCommitError, StorageError. Raises CommitConflictError: another client has
+    compacted one of the generations, or changed the same rows. Raises InvalidInputError: SSTables
+    of several tasks have the same key.
     """
     rewritten = [result.rewritten for result in results]
     with abort_on_error(lambda: _undo(table, *results)):
@@ -307,14 +268,9 @@ def commit_tasks(
 def plan_shards(table: OpenTable) -> tuple[OpenTable, list[ShardSsTables]]:
     """Return the newest version of the base table, and the SSTables that it does not have.
 
-    Raises
-    ------
-    InvalidInputError
-        The table has no MemWAL.
-    CorruptTableError
-        A shard lacks an SSTable whose rows the base table does not have, or has one that counts as
-        compacted and is not; or the table has no columns.
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError. Raises InvalidInputError: the table has no MemWAL. Raises
+    CorruptTableError: a shard lacks an SSTable whose rows the base table does not have, or has one
+    that counts as compacted and is not; or the table has no columns.
     """
     store = table.store
     manifests = read_shards(table)
@@ -351,9 +307,7 @@ def plan_shards(table: OpenTable) -> tuple[OpenTable, list[ShardSsTables]]:
 def read_shards(table: OpenTable) -> list[ShardManifest]:
     """Return the newest manifest of each shard.
 
-    Raises
-    ------
-    CorruptFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, UnsupportedFeatureError, StorageError.
     """
     store = table.store
     manifests = read_all(
@@ -365,11 +319,7 @@ def read_shards(table: OpenTable) -> list[ShardManifest]:
 def mem_wal_of(table: OpenTable) -> MemWalDetails:
     """Return the details of the MemWAL of a version.
 
-    Raises
-    ------
-    InvalidInputError
-        The table has no MemWAL.
-    CorruptTableError
+    Raises CorruptTableError. Raises InvalidInputError: the table has no MemWAL.
     """
     details = details_of(table.manifest)
     if details is None:

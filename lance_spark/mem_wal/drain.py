@@ -33,19 +33,10 @@ _ATTEMPTS = 10
 def drain(table: OpenTable) -> Mapping[uuid.UUID, int]:
     """Remove the SSTables whose rows a version of the base table has from the shard manifests.
 
-    Parameters
-    ----------
-    table : OpenTable
-        A version of the table. The shards of compactions that it has are read.
+    - `table`: A version of the table. The shards of compactions that it has are read.
 
-    Returns
-    -------
-    mapping of UUID to int
-        The number of removed SSTables of each shard that had some.
-
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, UnsupportedFeatureError, StorageError
+    Returns the number of removed SSTables of each shard that had some. Raises CorruptTableError,
+    CorruptFileError, UnsupportedFeatureError, StorageError.
     """
     store, backoff = table.store, Backoff()
     removed: dict[uuid.UUID, int] = {}

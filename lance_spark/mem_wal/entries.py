@@ -63,17 +63,11 @@ _MOST_AT_ONCE = 16
 class Entry:
     """An entry of the log of a shard.
 
-    Attributes
-    ----------
-    position : int
-    writer_epoch : int
-    generation : int, optional
-        The generation that the rows will be flushed as; None if the writer did not record it.
-    is_sentinel : bool
-    rows : pyarrow.Table, optional
-        The rows in the order of the writer, `_tombstone` last; None for a sentinel.
-    properties : mapping of str to str
-        Metadata of the messages with the batches. pylance refuses further metadata of the schema.
+    - `generation`: The generation that the rows will be flushed as; None if the writer did not
+      record it.
+    - `rows`: The rows in the order of the writer, `_tombstone` last; None for a sentinel.
+    - `properties`: Metadata of the messages with the batches. pylance refuses further metadata of
+      the schema.
     """
 
     position: int
@@ -88,10 +82,7 @@ class Entry:
 def log_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of the rows of a table in a log, with `_tombstone`.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The table has a column that a log cannot hold.
+    Raises UnsupportedFeatureError: the table has a column that a log cannot hold.
     """
     keys = {path[0].id for path in primary_key(schema)}
     columns = []
@@ -115,20 +106,11 @@ def log_schema(schema: Schema) -> pa.Schema:
 def put_rows(schema: Schema, rows: pa.Table) -> pa.Table:
     """Return rows to insert or update, in the shape of a log.
 
-    Parameters
-    ----------
-    schema : Schema
-        Of the table.
-    rows : pyarrow.Table
-        All columns of the table, in any order.
+    - `schema`: Of the table.
+    - `rows`: All columns of the table, in any order.
 
-    Raises
-    ------
-    SchemaMismatchError
-        A column is missing, unknown, or of another type.
-    InvalidInputError
-        A column that must not be null has nulls.
-    UnsupportedFeatureError
+    Raises UnsupportedFeatureError. Raises SchemaMismatchError: a column is missing, unknown, or of
+    another type. Raises InvalidInputError: a column that must not be null has nulls.
     """
     arrow = schema.to_arrow()
     target = log_schema(schema)
@@ -146,21 +128,11 @@ def put_rows(schema: Schema, rows: pa.Table) -> pa.Table:
 def delete_rows(schema: Schema, keys: pa.Table) -> pa.Table:
     """Return tombstones of keys, in the shape of a log.
 
-    Parameters
-    ----------
-    schema : Schema
-        Of the table.
-    keys : pyarrow.Table
-        The columns of the primary key, in any order; other columns are ignored.
+    - `schema`: Of the table.
+    - `keys`: The columns of the primary key, in any order; other columns are ignored.
 
-    Raises
-    ------
-    SchemaMismatchError
-        A column of the key is missing, or of another type.
-    InvalidInputError
-        A key is null.
-    UnsupportedFeatureError
-        The table has no primary key.
+    Raises SchemaMismatchError: a column of the key is missing, or of another type. Raises
+    InvalidInputError: a key is null. Raises UnsupportedFeatureError: the table has no primary key.
     """
     key_names = [path[0].name for path in primary_key(schema)]
     if not key_names:
@@ -206,17 +178,10 @@ def encode_entry(entry: Entry) -> bytes:
 def decode_entry(data: bytes, name: str, position: int) -> Entry:
     """Decode an entry.
 
-    Parameters
-    ----------
-    data : bytes
-    name : str
-        Name of the file, for errors.
-    position : int
-        The position in its name.
+    - `name`: Name of the file, for errors.
+    - `position`: The position in its name.
 
-    Raises
-    ------
-    CorruptFileError
+    Raises CorruptFileError.
     """
     try:
         check_decompressed_stream(data, _LEAST_BYTES + _MOST_TIMES * len(data))
@@ -247,12 +212,7 @@ def decode_entry(data: bytes, name: str, position: int) -> Entry:
 def read_entry(store: ObjectStore, shard: uuid.UUID, position: int) -> Entry | None:
     """Read the entry at a position; None if the position has none.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        The root of the branch.
-
-    Raises CorruptFileError, StorageError.
+    - `store`: The root of the branch.
     """
     path = names.wal_path(shard, position)
     try:
@@ -265,10 +225,7 @@ def read_entry(store: ObjectStore, shard: uuid.UUID, position: int) -> Entry | N
 def write_entry(store: ObjectStore, shard: uuid.UUID, entry: Entry) -> bool:
     """Create an entry at its position; return False and change nothing if the position has one.
 
-    Raises
-    ------
-    StorageError
-        The store failed, and the entry may exist or not.
+    Raises StorageError: the store failed, and the entry may exist or not.
     """
     if not 0 < entry.position <= _MAX_NUMBER:
         raise InvalidInputError(f"a WAL position must be from 1 to 2^64 - 1, not {entry.position}")
@@ -280,14 +237,8 @@ def read_tail(store: ObjectStore, shard: uuid.UUID, after: int) -> Iterator[Entr
 
     On other stores than local disks, some entries are requested at the same time.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        The root of the branch.
-    after : int
-        The last position that SSTables cover.
-
-    Raises CorruptFileError, StorageError.
+    - `store`: The root of the branch.
+    - `after`: The last position that SSTables cover.
     """
     position, at_once = after + 1, 1
     while True:

@@ -29,18 +29,12 @@ def check_generations(
     Without SSTables that count as compacted there is no request. If the first version of a branch
     or clone was cleaned up, its progress is unknown.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
-    manifests : iterable of ShardManifest
-        The newest of each shard.
-    compacted : mapping of UUID to int
-        For each shard, the newest generation that the newest version counts as compacted.
+    - `store`: Root of the branch.
+    - `manifests`: The newest of each shard.
+    - `compacted`: For each shard, the newest generation that the newest version counts as
+      compacted.
 
-    Raises
-    ------
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError.
     """
     least = {
         manifest.shard: manifest.sstables[0].generation

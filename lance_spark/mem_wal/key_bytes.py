@@ -39,11 +39,7 @@ _LARGE = (pat.is_large_string, pat.is_large_binary)
 class KeyBytes:
     """The bytes of many keys, one after another.
 
-    Attributes
-    ----------
-    offsets : int64 array
-        The first byte of each key, and the number of all bytes.
-    data : uint8 array
+    - `offsets`: The first byte of each key, and the number of all bytes.
     """
 
     offsets: RowNumbers
@@ -55,10 +51,7 @@ class KeyBytes:
     def to_arrow(self) -> pa.Array:
         """Return the bytes as a column of type `binary`.
 
-        Raises
-        ------
-        UnsupportedTypeError
-            There are 2 GiB of bytes or more.
+        Raises UnsupportedTypeError: there are 2 GiB of bytes or more.
         """
         if self.offsets[-1] > np.iinfo(np.int32).max:
             raise UnsupportedTypeError(
@@ -74,9 +67,7 @@ class KeyBytes:
 def check_key_type(name: str, dtype: pa.DataType) -> None:
     """Raise an error if a column cannot be part of the key of a MemWAL.
 
-    Raises
-    ------
-    UnsupportedTypeError
+    Raises UnsupportedTypeError.
     """
     tests = (pat.is_integer, pat.is_boolean, *_TEXT)
     if not any(test(dtype) for test in tests):
@@ -89,12 +80,8 @@ def check_key_type(name: str, dtype: pa.DataType) -> None:
 def hashed_bytes(columns: Sequence[pa.Array], *, as_pylance: bool = False) -> KeyBytes:
     """Return the bytes of keys that are hashed.
 
-    Parameters
-    ----------
-    columns : sequence of pyarrow.Array
-        The columns of the key, in its order, of types that `check_key_type` accepts.
-    as_pylance : bool
-        Whether to leave out the values that pylance leaves out.
+    - `columns`: The columns of the key, in its order, of types that `check_key_type` accepts.
+    - `as_pylance`: Whether to leave out the values that pylance leaves out.
     """
     parts = []
     for column in columns:

@@ -45,12 +45,8 @@ _PAGE_ROWS = 8192
 class SortedKeys:
     """The keys of rows in the order of the index.
 
-    Attributes
-    ----------
-    values : pyarrow.Array
-        The keys, sorted; see `key_values`.
-    rows : int64 array
-        The offset of the row of each key. Rows of the same key are in their order.
+    - `values`: The keys, sorted; see `key_values`.
+    - `rows`: The offset of the row of each key. Rows of the same key are in their order.
     """
 
     values: pa.Array
@@ -96,13 +92,7 @@ class KeyIndexFiles(IndexFiles):
 
 @dataclass(frozen=True, slots=True)
 class KeyPages:
-    """The keys of all rows of an SSTable in order, in pages. The process keeps what was read.
-
-    Attributes
-    ----------
-    files : KeyIndexFiles
-    pages : Pages
-    """
+    """The keys of all rows of an SSTable in order, in pages. The process keeps what was read."""
 
     files: KeyIndexFiles
     pages: Pages
@@ -111,18 +101,11 @@ class KeyPages:
     def open(cls, paths: TablePaths, dtype: pa.DataType, num_rows: int) -> KeyPages | None:
         """Open the index of an SSTable; None if it is missing or of other keys.
 
-        Parameters
-        ----------
-        paths : TablePaths
-            Of the SSTable.
-        dtype : pyarrow.DataType
-            Type of the values: that of the only column of the key, or binary.
-        num_rows : int
-            Rows of the SSTable, with superseded ones.
+        - `paths`: Of the SSTable.
+        - `dtype`: Type of the values: that of the only column of the key, or binary.
+        - `num_rows`: Rows of the SSTable, with superseded ones.
 
-        Raises
-        ------
-        CorruptFileError, StorageError
+        Raises CorruptFileError, StorageError.
         """
         files = KeyIndexFiles(
             paths, table_pb2.IndexMetadata(name=f"{paths.store.display}/{FOLDER}")
@@ -143,9 +126,7 @@ class KeyPages:
     def read(self, numbers: range) -> list[pa.Array]:
         """Return the keys of some pages.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, StorageError
+        Raises CorruptFileError, MissingFileError, StorageError.
         """
 
         def read(missing: Sequence[int]) -> list[pa.Array]:
@@ -175,12 +156,7 @@ class KeyPages:
 
 
 def write_key_index(paths: TablePaths, keys: SortedKeys) -> None:
-    """Write the index of an SSTable.
-
-    Raises
-    ------
-    StorageError
-    """
+    """Write the index of an SSTable. Raises StorageError."""
     with SegmentWriter(paths, _FILE_VERSION, FOLDER) as segment:
         writer = BTreeWriter(segment, keys.values.type, _PAGE_ROWS)
         writer.write(keys.values, pa.array(keys.rows.astype(np.uint64)))

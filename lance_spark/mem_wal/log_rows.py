@@ -32,16 +32,9 @@ class LogRows:
 
     A pickle has no rows: another process reads the entries again.
 
-    Attributes
-    ----------
-    store : ObjectStore
-        The root of the branch.
-    shard : uuid.UUID
-    positions : tuple of int
-        Of the entries.
-    num_rows : int
-    entries : tuple of Entry, optional
-        The entries, if they were read.
+    - `store`: The root of the branch.
+    - `positions`: Of the entries.
+    - `entries`: The entries, if they were read.
     """
 
     store: ObjectStore
@@ -64,16 +57,10 @@ class LogRows:
     def read(self, fields: Sequence[Field]) -> pa.Table:
         """Return columns of the rows, and `_tombstone` as the last column; JSON is binary.
 
-        Parameters
-        ----------
-        fields : sequence of Field
-            Top-level fields of the base table, or parts of them.
+        - `fields`: Top-level fields of the base table, or parts of them.
 
-        Raises
-        ------
-        CorruptFileError
-            An entry cannot be read, does not exist any more, or has another type of a column.
-        StorageError
+        Raises StorageError. Raises CorruptFileError: an entry cannot be read, does not exist any
+        more, or has another type of a column.
         """
         entries = self.entries
         if entries is None:

@@ -56,12 +56,9 @@ FieldEntries = tuple[tuple[str, bytes], ...]
 class ShardRows(NamedTuple):
     """The rows of a table that belong to one shard.
 
-    Attributes
-    ----------
-    entries : tuple of (str, bytes)
-        The values of the sharding fields, as shard manifests have them.
-    rows : pyarrow.Table
-        In their order.
+    - `entries` (tuple of (str, bytes)): The values of the sharding fields, as shard manifests have
+      them.
+    - `rows`: In their order.
     """
 
     shard: uuid.UUID
@@ -112,16 +109,8 @@ def evaluate_sharding_spec(
 def split_by_shard(spec: ShardingSpec, schema: Schema, rows: pa.Table) -> list[ShardRows]:
     """Split rows by the shard that they belong to.
 
-    Returns
-    -------
-    list of ShardRows
-        Shards without rows are left out.
-
-    Raises
-    ------
-    InvalidInputError
-        A value that selects a shard is null.
-    UnsupportedError
+    Shards without rows are left out. Raises UnsupportedError. Raises InvalidInputError: a
+    value that selects a shard is null.
     """
     if not rows.num_rows:
         return []
@@ -203,10 +192,7 @@ def as_spec(spec: ShardingSpec | Mapping[str, Any]) -> ShardingSpec:
 def num_buckets_of(part: ShardingField) -> int:
     """Return the number of buckets of a field with the transform `bucket`.
 
-    Raises
-    ------
-    InvalidInputError
-        The parameter is missing, or not a positive number of 32 bits.
+    Raises InvalidInputError: the parameter is missing, or not a positive number of 32 bits.
     """
     text = part.parameters.get(NUM_BUCKETS, "")
     if not (text.isascii() and text.isdigit() and len(text) < 11 and 0 < int(text) < 2**31):
@@ -231,11 +217,7 @@ def can_identify(dtype: pa.DataType) -> bool:
 def sharding_values(part: ShardingField, column: pa.Array) -> pa.Array:
     """Return the values of a sharding field, by bucket or identity, from those of its column.
 
-    Raises
-    ------
-    InvalidInputError
-        The number of buckets is missing.
-    UnsupportedTypeError
+    Raises UnsupportedTypeError. Raises InvalidInputError: the number of buckets is missing.
     """
     if part.transform == IDENTITY:
         return column

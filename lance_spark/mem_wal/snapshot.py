@@ -47,13 +47,8 @@ _PROMPT = 60
 class ShardState:
     """The rows of a shard that the base table does not have.
 
-    Attributes
-    ----------
-    manifest : ShardManifest
-    sstables : tuple of SsTable
-        In increasing order of their generations.
-    entries : tuple of Entry
-        Of the log, in order; without sentinels.
+    - `sstables`: In increasing order of their generations.
+    - `entries`: Of the log, in order; without sentinels.
     """
 
     manifest: ShardManifest
@@ -75,15 +70,9 @@ class ShardState:
 class FreshState:
     """A version of the base table, and the rows that it does not have yet.
 
-    Attributes
-    ----------
-    table : OpenTable
-    details : MemWalDetails or None
-        None if the table has no MemWAL; then there are no shards.
-    manifests : tuple of ShardManifest
-        The newest of each shard.
-    has_logs : bool
-        Whether the rows of logs belong to it.
+    - `details`: None if the table has no MemWAL; then there are no shards.
+    - `manifests`: The newest of each shard.
+    - `has_logs`: Whether the rows of logs belong to it.
     """
 
     table: OpenTable
@@ -96,21 +85,15 @@ class FreshState:
     def shards(self) -> tuple[ShardState, ...]:
         """The shards that have rows which the base table does not have.
 
-        Raises
-        ------
-        CorruptFileError, StorageError
+        Raises CorruptFileError, StorageError.
         """
         return tuple(state for state in self.read_shards(self.manifests) if state.has_rows)
 
     def read_shards(self, manifests: Iterable[ShardManifest]) -> list[ShardState]:
         """Read the logs of some shards.
 
-        Raises
-        ------
-        CorruptFileError
-            An entry cannot be read. Or entries were cleaned up, or the MemWAL was disabled, since
-            the state was read.
-        StorageError
+        Raises StorageError. Raises CorruptFileError: an entry cannot be read. Or entries were
+        cleaned up, or the MemWAL was disabled, since the state was read.
         """
         return read_all(self._read_shard, list(manifests), local=self.table.store.is_local)
 
@@ -149,17 +132,11 @@ class FreshState:
 def read_state(table: OpenTable) -> FreshState:
     """Read the newest state of a table and of its shards, without logs.
 
-    Parameters
-    ----------
-    table : OpenTable
-        Any version of the branch.
+    - `table`: Any version of the branch.
 
-    Raises
-    ------
-    CorruptTableError
-        A shard lacks an SSTable whose rows the base table does not have, or has one that counts as
-        compacted and is not.
-    CorruptFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, UnsupportedFeatureError, StorageError. Raises CorruptTableError: a
+    shard lacks an SSTable whose rows the base table does not have, or has one that counts as
+    compacted and is not.
     """
     store = table.store
     problem = ""

@@ -76,26 +76,15 @@ def write_sstable(
 ) -> SsTable:
     """Write rows as an SSTable, which no manifest of the shard lists yet.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The base table.
-    generation : int
-        1 or more.
-    rows : pyarrow.Table
-        One row or more in the order of their arrival, with columns of the base table by name, and
-        `_tombstone`. Nullable columns of the base table may be missing.
-    properties : mapping of str to str, optional
-        Properties of the transaction.
+    - `table`: The base table.
+    - `generation`: 1 or more.
+    - `rows`: One row or more in the order of their arrival, with columns of the base table by name,
+      and `_tombstone`. Nullable columns of the base table may be missing.
+    - `properties`: Properties of the transaction.
 
-    Raises
-    ------
-    InvalidInputError
-        There are no rows, or a key is null.
-    SchemaMismatchError, UnsupportedTypeError
-        A column does not fit the base table.
-    StorageError
-        The files of the SSTable are deleted as far as possible.
+    Raises InvalidInputError: there are no rows, or a key is null. Raises SchemaMismatchError,
+    UnsupportedTypeError: a column does not fit the base table. Raises StorageError: the files of
+    the SSTable are deleted as far as possible.
     """
     if not rows.num_rows:
         raise InvalidInputError(f"{table.store.display}: an SSTable needs one row or more")
@@ -121,9 +110,7 @@ def write_sstable(
 def open_sstable(table: OpenTable, shard: uuid.UUID, folder: str) -> OpenTable:
     """Open an SSTable of a table as the table that it is.
 
-    Raises
-    ------
-    TableNotFoundError, VersionNotFoundError, CorruptTableError, StorageError
+    Raises TableNotFoundError, VersionNotFoundError, CorruptTableError, StorageError.
     """
     store = table.store.below(sstable_path(shard, folder))
     return OpenTable(TablePaths(store), read_version(store, _VERSION))
@@ -132,24 +119,12 @@ def open_sstable(table: OpenTable, shard: uuid.UUID, folder: str) -> OpenTable:
 def live_rows(table: OpenTable, sstable: OpenTable) -> pa.Table:
     """Return the newest row of each key in an SSTable, in the shape of its base table.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The base table, whose columns may have changed since.
-    sstable : OpenTable
-        See `open_sstable`.
+    - `table`: The base table, whose columns may have changed since.
+    - `sstable`: See `open_sstable`.
 
-    Returns
-    -------
-    pyarrow.Table
-        The columns of the base table, found by field id, and `_tombstone`. Columns that the SSTable
-        does not have are null.
-
-    Raises
-    ------
-    CorruptTableError
-        A column of the key, or `_tombstone`, is missing or of another type.
-    CorruptFileError, UnsupportedEncodingError, StorageError
+    Returns the columns of the base table, found by field id, and `_tombstone`. Columns that the
+    SSTable does not have are null. Raises CorruptFileError, UnsupportedEncodingError, StorageError.
+    Raises CorruptTableError: a column of the key, or `_tombstone`, is missing or of another type.
     """
     manifest = sstable.manifest
     tombstone = next((f for f in sstable.schema.fields if f.name == TOMBSTONE), None)
@@ -185,16 +160,10 @@ def live_rows(table: OpenTable, sstable: OpenTable) -> pa.Table:
 def delete_sstable(store: ObjectStore, path: str) -> None:
     """Delete the files of an SSTable.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        The root of the base table.
-    path : str
-        Its path below that root.
+    - `store`: The root of the base table.
+    - `path`: Its path below that root.
 
-    Raises
-    ------
-    StorageError
+    Raises StorageError.
     """
     paths = [info.path for info in store.list_tree(path)]
     delete_files(store, path, paths, (), manifests_first=True)
@@ -220,12 +189,8 @@ def _key_paths(schema: Schema) -> list[tuple[Field, ...]]:
 def key_columns(schema: Schema, rows: pa.Table) -> list[pa.Array]:
     """Return the columns of the key of rows, in its order; none in a table without a key.
 
-    Raises
-    ------
-    InvalidInputError
-        A key is null, or two columns have one name.
-    UnsupportedTypeError
-        A MemWAL does not support a type of the key.
+    Raises InvalidInputError: a key is null, or two columns have one name. Raises
+    UnsupportedTypeError: a MemWAL does not support a type of the key.
     """
     columns = []
     for top, *children in _key_paths(schema):

@@ -25,14 +25,9 @@ _LEAST_BYTES, _MOST_TIMES = 1024 * 1024, 256
 def stage(store: ObjectStore, batches: Iterable[pa.RecordBatch]) -> str | None:
     """Write rows to a new file, and return its path; None without rows.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
+    - `store`: Root of the branch.
 
-    Raises
-    ------
-    StorageError
+    Raises StorageError.
     """
     sink = pa.BufferOutputStream()
     writer: pa.RecordBatchWriter | None = None
@@ -50,12 +45,7 @@ def stage(store: ObjectStore, batches: Iterable[pa.RecordBatch]) -> str | None:
 
 
 def read_staged(store: ObjectStore, paths: Sequence[str]) -> list[pa.Table]:
-    """Read staged files in order.
-
-    Raises
-    ------
-    MissingFileError, CorruptFileError, StorageError
-    """
+    """Read staged files in order. Raises MissingFileError, CorruptFileError, StorageError."""
 
     def read(path: str) -> pa.Table:
         data = store.read_bytes(path)

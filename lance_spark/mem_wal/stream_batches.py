@@ -44,7 +44,7 @@ from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, overtaken
+from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, stale_batch_error
 from lance_spark.table.indexes.sections import section_of
 from lance_spark.table.mem_wal.details import MemWalDetails, ShardingSpec, find_index
 from lance_spark.table.mem_wal.shard_manifest import ShardManifest, read_latest, read_manifest
@@ -62,12 +62,9 @@ _AT_ONCE = 16
 class _KeptWriter:
     """A writer for the next batches of a stream.
 
-    Attributes
-    ----------
-    batch : int
-        The last batch that it has written.
-    index_id : bytes
-        The id of the table's entry `__lance_mem_wal` then. Each change of it gives it another id.
+    - `batch`: The last batch that it has written.
+    - `index_id`: The id of the table's entry `__lance_mem_wal` then. Each change of it gives it
+      another id.
     """
 
     writer: ShardWriter
@@ -99,15 +96,9 @@ class StreamMode(enum.Enum):
 class StreamBatch:
     """A batch of a stream.
 
-    Attributes
-    ----------
-    query_id : str
-        Stays the same over restarts of the stream.
-    number : int
-        Later batches have greater numbers.
-    lookback : int
-        Most versions of a shard manifest that are searched for the stream.
-    mode : StreamMode
+    - `query_id`: Stays the same over restarts of the stream.
+    - `number`: Later batches have greater numbers.
+    - `lookback`: Most versions of a shard manifest that are searched for the stream.
     """
 
     query_id: str
@@ -121,22 +112,13 @@ def shaped_rows(
 ) -> pa.Table:
     """Return the rows of a batch in the shape of a log: upserts and tombstones.
 
-    Parameters
-    ----------
-    rows : pyarrow.Table
-        All columns of the table. Of rows to delete, only the key counts.
-    deleted : pyarrow.ChunkedArray, optional
-        Bool: the rows to delete. Null stands for false.
-    order : pyarrow.ChunkedArray, optional
-        Of rows with the same key, the one with the greatest value counts, and of equal values the
-        last row. Null is less than all values.
+    - `rows`: All columns of the table. Of rows to delete, only the key counts.
+    - `deleted`: Bool: the rows to delete. Null stands for false.
+    - `order`: Of rows with the same key, the one with the greatest value counts, and of equal
+      values the last row. Null is less than all values.
 
-    Raises
-    ------
-    SchemaMismatchError
-        A column is missing, unknown, or of another type.
-    InvalidInputError
-        A column that must not be null has nulls.
+    Raises SchemaMismatchError: a column is missing, unknown, or of another type. Raises
+    InvalidInputError: a column that must not be null has nulls.
     """
     if order is not None:
         places = pa.array(order_of(order.combine_chunks()))
@@ -156,27 +138,13 @@ def shaped_rows(
 def write_batch(table: OpenTable, rows: pa.Table, batch: StreamBatch) -> list[uuid.UUID]:
     """Write the rows of a batch, as one SSTable for each shard that they belong to.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The newest version of the base table.
-    rows : pyarrow.Table
-        See `shaped_rows`.
+    - `table`: The newest version of the base table.
+    - `rows`: See `shaped_rows`.
 
-    Returns
-    -------
-    list of uuid.UUID
-        The shards that did not have the batch.
-
-    Raises
-    ------
-    InvalidInputError
-        The table has no MemWAL, no primary key, or no sharding by which rows are dealt out; or a
-        shard has a later batch of the stream.
-    CommitConflictError
-        Other writers claimed a shard again and again. The batch may be in some shards; repeat it.
-    CorruptFileError, StorageError
-        The same holds.
+    Returns the shards that did not have the batch. Raises InvalidInputError: the table has no
+    MemWAL, no primary key, or no sharding by which rows are dealt out; or a shard has a later batch
+    of the stream. Raises CommitConflictError: other writers claimed a shard again and again. The
+    batch may be in some shards; repeat it. Raises CorruptFileError, StorageError: the same holds.
     """
     details = mem_wal_of(table)
     if not primary_key(table.schema):
@@ -202,20 +170,12 @@ def has_batch(
     The shard manifests record it. If a client that does not keep `stream_progress` has made these
     SSTables, the entries of the log record it that they cover.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
-    newest : ShardManifest
-        The newest version.
-    before : ShardManifest, optional
-        An older version without the batch. Only later versions and entries are searched.
+    - `store`: Root of the branch.
+    - `newest`: The newest version.
+    - `before`: An older version without the batch. Only later versions and entries are searched.
 
-    Raises
-    ------
-    InvalidInputError
-        It has a later batch of the stream.
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError. Raises InvalidInputError: it has a later batch of the
+    stream.
     """
     if before is not None and before.version < newest.version:
         version, position = before.version, before.replay_after
@@ -236,13 +196,10 @@ def has_batch(
 def _is_repeated(store: ObjectStore, number: int | None, batch: StreamBatch) -> bool:
     """Return whether the last batch that a shard has of a stream is this batch.
 
-    Raises
-    ------
-    InvalidInputError
-        It is a later batch.
+    Raises InvalidInputError: it is a later batch.
     """
     if number is not None and number > batch.number:
-        raise overtaken(store, batch.query_id, number, batch.number)
+        raise stale_batch_error(store, batch.query_id, number, batch.number)
     return number == batch.number
 
 
@@ -385,10 +342,7 @@ class _ShardOfStream:
     def _has_batch_after(self, before: ShardManifest | None, newest: ShardManifest | None) -> bool:
         """Return whether SSTables that came after `before` have the batch.
 
-        Raises
-        ------
-        InvalidInputError
-            They have a later batch.
+        Raises InvalidInputError: they have a later batch.
         """
         return newest is not None and has_batch(self.table.store, newest, self.batch, before)
 

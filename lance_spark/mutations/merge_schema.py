@@ -43,10 +43,7 @@ from lance_spark.table.rows.ids import check_names
 class MergeSchema(WriteStrategy):
     """Append rows with new columns.
 
-    Attributes
-    ----------
-    schema : Schema
-        All columns of the table after the append.
+    - `schema`: All columns of the table after the append.
     """
 
     schema: Schema
@@ -56,19 +53,15 @@ class MergeSchema(WriteStrategy):
     ) -> Manifest:
         """Commit the new fragments and columns.
 
-        Raises
-        ------
-        CommitConflictError
-            Another client changed the columns of the table, or base paths of the new rows.
-        LanceError
-            Errors of `commit`.
+        Raises CommitConflictError: another client changed the columns of the table, or base paths
+        of the new rows. Raises LanceError: errors of `commit`.
         """
         table = job.base_table()
         columns = _columns(table.manifest)
 
         def change(current: OpenTable) -> Manifest:
             if _columns(current.manifest) != columns or not job.has_targets(current.manifest):
-                raise _OvertakenError(current.version)
+                raise _SchemaChangedError(current.version)
             operation = Merge(
                 fragments=(*counted_fragments(current.paths, current.manifest), *fragments),
                 schema=tuple(self.schema.to_protos()),
@@ -80,16 +73,16 @@ class MergeSchema(WriteStrategy):
             return retry_on_conflict(
                 table, change, replace(options, conflict_retries=job.commit_retries)
             )
-        except _OvertakenError as overtaken:
+        except _SchemaChangedError as changed:
             raise CommitConflictError(
-                f"{table.store.display}: version {overtaken.version} has other columns or "
+                f"{table.store.display}: version {changed.version} has other columns or "
                 f"base paths than version {table.version}, which this append with new columns was "
                 "planned on; write again",
                 retryable=True,
             ) from None
 
 
-class _OvertakenError(Exception):
+class _SchemaChangedError(Exception):
     """Another client changed the columns, or the base paths of the new rows."""
 
     def __init__(self, version: int) -> None:
@@ -100,26 +93,13 @@ class _OvertakenError(Exception):
 def begin_merging_write(uri: str, schema: pa.Schema, **options: Any) -> WriteJob:
     """Plan an append of data that can have new columns.
 
-    Parameters
-    ----------
-    uri : str
-        Root of the table, or of one of its branches.
-    **options
-        Options of `begin_write`.
+    - `uri`: Root of the table, or of one of its branches.
+    - `**options`: Options of `begin_write`.
 
-    Returns
-    -------
-    WriteJob
-        With the strategy `MergeSchema` if the data has new columns.
-
-    Raises
-    ------
-    SchemaMismatchError
-        A column of the table has another type in the data, or is missing and must not be null.
-    UnsupportedFeatureError, UnsupportedTypeError
-        The files of the table cannot have such columns.
-    LanceError
-        Errors of `begin_write`.
+    The job has the strategy `MergeSchema` if the data has new columns. Raises SchemaMismatchError:
+    a column of the table has another type in the data, or is missing and must not be null. Raises
+    UnsupportedFeatureError, UnsupportedTypeError: the files of the table cannot have such columns.
+    Raises LanceError: errors of `begin_write`.
     """
     if options.get("mode", "append") != "append":
         raise InvalidOptionError(
@@ -136,10 +116,7 @@ def begin_merging_write(uri: str, schema: pa.Schema, **options: Any) -> WriteJob
 class _SchemaMerger:
     """Fits data to a table, and adds the new columns of the data to the table's schema.
 
-    Attributes
-    ----------
-    merged : Schema or None
-        All columns of the table after the append, if the data has new columns.
+    - `merged`: All columns of the table after the append, if the data has new columns.
     """
 
     def __init__(self, schema: pa.Schema) -> None:

@@ -45,15 +45,9 @@ _R = TypeVar("_R")
 class FragmentTask:
     """Fragments that one task handles. Can be pickled; holds no manifest.
 
-    Attributes
-    ----------
-    uri : str
-        Root of the table.
-    base_paths : mapping of int to BasePath
-        Base paths of the table, by id.
-    storage_options : mapping, not shown by `repr`
-    tag : bytes
-        Tag in the names of the new files.
+    - `uri`: Root of the table.
+    - `base_paths`: Base paths of the table, by id.
+    - `tag`: Tag in the names of the new files.
     """
 
     uri: str = field(repr=False)
@@ -70,7 +64,7 @@ class FragmentTask:
 class Runner(ABC):
     """Runs the tasks of a mutation."""
 
-    #: Empty if no sweep looks for the files.
+    #: Empty if nothing removes orphaned files of the job.
     tag: bytes = b""
 
     @abstractmethod
@@ -79,17 +73,11 @@ class Runner(ABC):
     ) -> list[_R]:
         """Run tasks.
 
-        Parameters
-        ----------
-        run : callable
-            Runs one task. A cluster needs a function of a module, or a method of a class of one.
-        undo : callable
-            Deletes the files of a task by its result. Called if another task fails.
+        - `run`: Runs one task. A cluster needs a function of a module, or a method of a class of
+          one.
+        - `undo`: Deletes the files of a task by its result. Called if another task fails.
 
-        Returns
-        -------
-        list
-            Results in the order of the tasks.
+        Returns results in the order of the tasks.
         """
 
     def run_counted(
@@ -120,12 +108,8 @@ class Runner(ABC):
 class LocalRunner(Runner):
     """Runs tasks in this process.
 
-    Parameters
-    ----------
-    local : bool
-        Whether the table's store is local: tasks of remote stores run at the same time.
-    threads : int, optional
-        Number of tasks that run at the same time.
+    - `local`: Whether the table's store is local: tasks of remote stores run at the same time.
+    - `threads`: Number of tasks that run at the same time.
     """
 
     def __init__(self, local: bool, threads: int | None = None) -> None:
@@ -161,12 +145,8 @@ def write_and_delete(
 
     On a remote store, neither waits for the other.
 
-    Parameters
-    ----------
-    write, delete : callable
-        The caller deletes the files of `write` after an error.
-    undo : callable
-        Deletes the files of `delete`. Called if `write` fails.
+    - `write`, `delete`: The caller deletes the files of `write` after an error.
+    - `undo`: Deletes the files of `delete`. Called if `write` fails.
     """
     if store.is_local:
         return write(), delete()
@@ -205,7 +185,7 @@ def new_tag() -> bytes:
 def abort_on_error(abort: Callable[[], object]) -> Iterator[None]:
     """Call `abort`, which deletes the files of a task, if the task raises an error.
 
-    Errors of `abort` are ignored: the sweep deletes the remaining files.
+    Errors of `abort` are ignored: `delete_orphans` deletes the remaining files.
     """
     try:
         yield
@@ -215,7 +195,7 @@ def abort_on_error(abort: Callable[[], object]) -> Iterator[None]:
         raise
 
 
-def sweep(
+def delete_orphans(
     table: OpenTable,
     tag: bytes,
     committed: Manifest | Iterable[Manifest] | None = None,
@@ -224,25 +204,12 @@ def sweep(
 ) -> int:
     """Delete the files of a job that no version refers to. Lists all data files and deletion files.
 
-    Parameters
-    ----------
-    table : OpenTable
-        A version that has the base paths of all targets.
-    committed : Manifest or iterable of Manifest, optional
-        The versions that the job committed. Their files stay.
-    targets : sequence of int or None
-        Targets of the data files: ids of base paths, or None for the table itself.
+    - `table`: A version that has the base paths of all targets.
+    - `committed`: The versions that the job committed. Their files stay.
+    - `targets`: Targets of the data files: ids of base paths, or None for the table itself.
 
-    Returns
-    -------
-    int
-        Number of deleted files, without blob files.
-
-    Raises
-    ------
-    ValueError
-        The tag is too short, so that files of another job could have it.
-    StorageError
+    Returns how many files were deleted, without blob files. Raises StorageError. Raises ValueError:
+    the tag is too short, so that files of another job could have it.
     """
     if len(tag) != TAG_BYTES:
         raise ValueError(f"a tag has {TAG_BYTES} bytes, not {len(tag)}")
@@ -269,10 +236,12 @@ def sweep(
         files = tuple(DataFile(name, (), (), 0, 0, 0, target) for name in unused)
         delete_fragments(table.paths, [Fragment(0, files, 0)])
         count += len(unused)
-    return count + _sweep_deletions(table.store, tag, deletions)
+    return count + _delete_orphaned_deletions(table.store, tag, deletions)
 
 
-def sweep_failed(table: OpenTable, tag: bytes, targets: Sequence[int | None]) -> None:
+def delete_orphans_of_failed_job(
+    table: OpenTable, tag: bytes, targets: Sequence[int | None]
+) -> None:
     """Delete the files of a job that no version since its start refers to.
 
     The job may have failed, or a newer version may lack files of the version that it committed. All
@@ -280,16 +249,10 @@ def sweep_failed(table: OpenTable, tag: bytes, targets: Sequence[int | None]) ->
     versions of other clients the files are left to cleanup. Do not call this while a commit of the
     job may still be under way.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The version that the job started from.
-    targets : sequence of int or None
-        As for `sweep`.
+    - `table`: The version that the job started from.
+    - `targets`: As for `delete_orphans`.
 
-    Raises
-    ------
-    StorageError
+    Raises StorageError.
     """
     newest = read_latest(table.store)
     if newest.version - table.version > _MAX_VERSIONS:
@@ -299,10 +262,10 @@ def sweep_failed(table: OpenTable, tag: bytes, targets: Sequence[int | None]) ->
         open_table(table.store.uri, version=version, storage_options=options).manifest
         for version in range(table.version + 1, newest.version)
     )
-    sweep(table, tag, [*older, newest], targets=targets)
+    delete_orphans(table, tag, [*older, newest], targets=targets)
 
 
-def _sweep_deletions(store: ObjectStore, tag: bytes, committed: set[str]) -> int:
+def _delete_orphaned_deletions(store: ObjectStore, tag: bytes, committed: set[str]) -> int:
     names = [name for name in store.list_names(DELETIONS) if has_tag(name, tag)]
     unused = [name for name in names if name not in committed]
     store.delete([join(DELETIONS, name) for name in unused])

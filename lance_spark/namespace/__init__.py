@@ -18,19 +18,13 @@ _STORAGE, _HEADERS = "storage.", "headers."
 def connect(impl: str, properties: Mapping[str, str]) -> Namespace:
     """Return a namespace.
 
-    Parameters
-    ----------
-    impl : str
-        ``dir`` (tables in a folder), ``rest`` (a server), or an implementation of the package
-        lance-namespace.
-    properties : mapping of str to str
-        ``root`` of ``dir``, ``uri`` and ``headers.NAME`` of ``rest``, ``storage.NAME`` for settings
-        of stores. Other properties are for implementations of lance-namespace.
+    - `impl`: ``dir`` (tables in a folder), ``rest`` (a server), or an implementation of the package
+      lance-namespace.
+    - `properties`: ``root`` of ``dir``, ``uri`` and ``headers.NAME`` of ``rest``, ``storage.NAME``
+      for settings of stores. Other properties are for implementations of lance-namespace.
 
-    Raises
-    ------
-    InvalidOptionError
-        A property is missing or unknown, or the implementation was not found.
+    Raises InvalidOptionError: a property is missing or unknown, or the implementation was not
+    found.
 
     Examples
     --------
@@ -59,15 +53,9 @@ def storage_options_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
 
     Other processes call it to renew credentials; see `lance_spark.namespace.renewal`.
 
-    Parameters
-    ----------
-    request : mapping
-        `impl` and `properties` of the namespace, and `id`, the names of the table.
+    - `request`: `impl` and `properties` of the namespace, and `id`, the names of the table.
 
-    Raises
-    ------
-    LanceError
-        The namespace does not answer, or no longer has the table.
+    Raises LanceError: the namespace does not answer, or no longer has the table.
     """
     namespace = connect(request["impl"], request["properties"])
     return namespace.describe_table(tuple(request["id"])).storage_options
@@ -84,24 +72,14 @@ def table_entry(
 ) -> Iterator[TableEntry]:
     """Return where a table is: at a URI, or where a namespace says.
 
-    Parameters
-    ----------
-    uri : str or path, optional
-    client : Namespace or lance_namespace.LanceNamespace, optional
-        The namespace of the table, if no URI is given.
-    table_id : sequence of str, optional
-        The names of the table in the namespace.
-    storage_options : mapping
-        Settings of the store. Settings that the namespace gives replace them.
-    is_new : bool
-        Whether the block creates the table. The name is released if the block fails.
+    - `client`: The namespace of the table, if no URI is given.
+    - `table_id`: The names of the table in the namespace.
+    - `storage_options`: Settings of the store. Settings that the namespace gives replace them.
+    - `is_new`: Whether the block creates the table. The name is released if the block fails.
 
-    Raises
-    ------
-    InvalidOptionError
-        Not exactly one of `uri` and the other two is given, or the client is of another class.
-    LanceError
-        Errors of `Namespace.describe_table`, `new_table` and `register_table`.
+    Raises InvalidOptionError: not exactly one of `uri` and the other two is given, or the client is
+    of another class. Raises LanceError: errors of `Namespace.describe_table`, `new_table` and
+    `register_table`.
     """
     if client is None and table_id is None and uri is not None:
         yield TableEntry(os.fspath(uri), storage_options=storage_options)

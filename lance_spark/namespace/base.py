@@ -15,19 +15,12 @@ from lance_spark.namespace.identifiers import Identifier
 class TableEntry:
     """A table as a namespace knows it.
 
-    Attributes
-    ----------
-    location : str
-        Path or URI of the table. There may be no version yet.
-    properties : mapping of str to str
-        Properties in the namespace, not the properties of the table itself.
-    storage_options : mapping, not shown by `repr`
-        Settings of the store of the table.
-    is_external : bool
-        Whether the table is named by its path, and not by the namespace.
-    chosen : bool
-        Whether the namespace has chosen the location, so that a new table of the name would be
-        there or at another location that the namespace chooses.
+    - `location`: Path or URI of the table. There may be no version yet.
+    - `properties`: Properties in the namespace, not the properties of the table itself.
+    - `storage_options`: Settings of the store of the table.
+    - `is_external`: Whether the table is named by its path, and not by the namespace.
+    - `chosen`: Whether the namespace has chosen the location, so that a new table of the name would
+      be there or at another location that the namespace chooses.
     """
 
     location: str
@@ -39,9 +32,7 @@ class TableEntry:
     def has_version(self) -> bool:
         """Return whether there is a table, of any client.
 
-        Raises
-        ------
-        UnsupportedFeatureError, CorruptTableError, StorageError
+        Raises UnsupportedFeatureError, CorruptTableError, StorageError.
         """
         from lance_spark.table.open import open_table
 
@@ -62,19 +53,12 @@ class Namespace(ABC):
     def list_namespaces(self, parent: Identifier = ()) -> list[str]:
         """Return the sorted names of the namespaces that are directly in a parent.
 
-        Raises
-        ------
-        NamespaceNotFoundError, StorageError
+        Raises NamespaceNotFoundError, StorageError.
         """
 
     @abstractmethod
     def describe_namespace(self, identifier: Identifier) -> dict[str, str]:
-        """Return the properties of a namespace.
-
-        Raises
-        ------
-        NamespaceNotFoundError, StorageError
-        """
+        """Return the properties of a namespace. Raises NamespaceNotFoundError, StorageError."""
 
     @abstractmethod
     def create_namespace(
@@ -82,108 +66,76 @@ class Namespace(ABC):
     ) -> None:
         """Create a namespace.
 
-        Raises
-        ------
-        NamespaceExistsError
-        NamespaceNotFoundError
-            The parent does not exist.
-        InvalidInputError, CommitConflictError, StorageError
+        Raises NamespaceExistsError, InvalidInputError, CommitConflictError, StorageError. Raises
+        NamespaceNotFoundError: the parent does not exist.
         """
 
     @abstractmethod
     def drop_namespace(self, identifier: Identifier) -> None:
         """Remove an empty namespace.
 
-        Raises
-        ------
-        NamespaceNotFoundError, NamespaceNotEmptyError, CommitConflictError, StorageError
+        Raises NamespaceNotFoundError, NamespaceNotEmptyError, CommitConflictError, StorageError.
         """
 
     @abstractmethod
     def list_tables(self, parent: Identifier = ()) -> list[str]:
         """Return the sorted names of the tables that are directly in a namespace.
 
-        Raises
-        ------
-        NamespaceNotFoundError, StorageError
+        Raises NamespaceNotFoundError, StorageError.
         """
 
     @abstractmethod
     def describe_table(self, identifier: Identifier) -> TableEntry:
-        """Return where a table is.
-
-        Raises
-        ------
-        TableNotFoundError, StorageError
-        """
+        """Return where a table is. Raises TableNotFoundError, StorageError."""
 
     @abstractmethod
     def new_table(self, identifier: Identifier) -> TableEntry:
         """Return where to write a new table. Afterwards, `register_table` adds its name.
 
-        Raises
-        ------
-        TableExistsError
-        NamespaceNotFoundError
-            The namespace of the table does not exist.
-        InvalidInputError, StorageError
+        Raises TableExistsError, InvalidInputError, StorageError. Raises NamespaceNotFoundError: the
+        namespace of the table does not exist.
         """
 
     @abstractmethod
     def check_location(self, identifier: Identifier, location: str) -> None:
         """Check that a new table of this name can be written to a location of the user.
 
-        Raises
-        ------
-        InvalidInputError
+        Raises InvalidInputError.
         """
 
     @abstractmethod
     def cancel_table(self, identifier: Identifier, entry: TableEntry) -> None:
         """Release the name that `new_table` took, because the table was not written.
 
-        Raises
-        ------
-        StorageError
+        Raises StorageError.
         """
 
     @abstractmethod
     def register_table(self, identifier: Identifier, entry: TableEntry) -> None:
         """Give an existing table a name in the namespace.
 
-        Raises
-        ------
-        TableExistsError
-            The name has a table. The files of the entry are still there.
-        NamespaceNotFoundError, InvalidInputError, CommitConflictError, StorageError
+        Raises NamespaceNotFoundError, InvalidInputError, CommitConflictError, StorageError. Raises
+        TableExistsError: the name has a table. The files of the entry are still there.
         """
 
     @abstractmethod
     def deregister_table(self, identifier: Identifier) -> TableEntry:
         """Remove the name of a table, and keep its files; return where they are.
 
-        Raises
-        ------
-        TableNotFoundError, CommitConflictError, StorageError
+        Raises TableNotFoundError, CommitConflictError, StorageError.
         """
 
     @abstractmethod
     def drop_table(self, identifier: Identifier) -> None:
         """Remove the name of a table, and delete its files.
 
-        Raises
-        ------
-        TableNotFoundError, CommitConflictError, StorageError
+        Raises TableNotFoundError, CommitConflictError, StorageError.
         """
 
     @abstractmethod
     def rename_table(self, identifier: Identifier, new: Identifier) -> None:
         """Give a table another name. Its files stay where they are, if the new name allows it.
 
-        Raises
-        ------
-        TableNotFoundError
-        TableExistsError
-            The new name has a table.
-        NamespaceNotFoundError, UnsupportedError, CommitConflictError, StorageError
+        Raises TableNotFoundError, NamespaceNotFoundError, UnsupportedError, CommitConflictError,
+        StorageError. Raises TableExistsError: the new name has a table.
         """

@@ -70,11 +70,7 @@ Change = Callable[[pa.Table], pa.Table]
 class CatalogTable:
     """The catalog table of a root folder. A table that does not exist yet has no rows.
 
-    Attributes
-    ----------
-    uri : str
-        URI of the table.
-    storage_options : mapping, not shown by `repr`
+    - `uri`: URI of the table.
     """
 
     uri: str
@@ -86,13 +82,8 @@ class CatalogTable:
     def rows(self) -> pa.Table:
         """Read all rows.
 
-        Raises
-        ------
-        UnsupportedFeatureError
-            The table has a feature that this release does not know.
-        CorruptTableError
-            A column is missing or has another type.
-        StorageError
+        Raises StorageError. Raises UnsupportedFeatureError: the table has a feature that this
+        release does not know. Raises CorruptTableError: a column is missing or has another type.
         """
         table = self._open()
         return SCHEMA.empty_table() if table is None else self._rows_of(table)
@@ -100,17 +91,11 @@ class CatalogTable:
     def change(self, change: Change) -> None:
         """Replace the rows by the rows that `change` returns for them.
 
-        Parameters
-        ----------
-        change : callable
-            Returns the new rows for the present rows, or the present rows to change nothing. It is
-            called again with newer rows after another client committed first.
+        - `change`: Returns the new rows for the present rows, or the present rows to change
+          nothing. It is called again with newer rows after another client committed first.
 
-        Raises
-        ------
-        CommitConflictError
-            Other clients were faster too often.
-        UnsupportedFeatureError, CorruptTableError, StorageError, UncertainCommitError
+        Raises UnsupportedFeatureError, CorruptTableError, StorageError, UncertainCommitError.
+        Raises CommitConflictError: other clients were faster too often.
         """
         backoff = Backoff()
 

@@ -56,16 +56,11 @@ def error_of(code: int, message: str) -> LanceError:
 class ClientNamespace(Namespace):
     """A namespace that another program manages.
 
-    Parameters
-    ----------
-    label : str
-        Name of the program in errors.
-    impl, properties
-        Arguments with which `lance_spark.namespace.connect` opens this namespace in another
-        process. Without `impl`, nothing renews the credentials of tables.
-    storage_options : mapping
-        Settings of the stores of the tables. Settings that the program returns for a table replace
-        them.
+    - `label`: Name of the program in errors.
+    - `impl`, `properties`: Arguments with which `lance_spark.namespace.connect` opens this
+      namespace in another process. Without `impl`, nothing renews the credentials of tables.
+    - `storage_options`: Settings of the stores of the tables. Settings that the program returns for
+      a table replace them.
     """
 
     def __init__(

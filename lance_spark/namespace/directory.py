@@ -57,12 +57,8 @@ _CHOSEN = re.compile("[0-9a-f]{8}")
 class DirectoryNamespace(Namespace):
     """Tables below a root folder.
 
-    Parameters
-    ----------
-    root : str
-        Path or URI of the folder. It may not exist yet.
-    storage_options : mapping, optional
-        Settings of the store.
+    - `root`: Path or URI of the folder. It may not exist yet.
+    - `storage_options`: Settings of the store.
 
     Examples
     --------
@@ -101,10 +97,8 @@ class DirectoryNamespace(Namespace):
     ) -> None:
         """Create a namespace; see `Namespace`.
 
-        Raises
-        ------
-        UnsupportedError
-            The properties have a location: the folders of all tables are directly in the root.
+        Raises UnsupportedError: the properties have a location: the folders of all tables are
+        directly in the root.
         """
         text = text_of(identifier)
         if properties and _LOCATION in properties:
@@ -269,10 +263,7 @@ class DirectoryNamespace(Namespace):
     def _forget(self, identifier: Identifier, *, with_files: bool = False) -> TableEntry:
         """Remove the row of a table, if it has one; return where the table is.
 
-        Parameters
-        ----------
-        with_files : bool
-            Whether its files will be deleted, which must have no other name.
+        - `with_files`: Whether its files will be deleted, which must have no other name.
         """
         entries: list[TableEntry] = []
 

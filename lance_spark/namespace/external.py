@@ -42,20 +42,13 @@ class _ClientOfPackage(ClientNamespace):
 class ExternalNamespace(_ClientOfPackage):
     """A namespace that the package lance-namespace implements.
 
-    Parameters
-    ----------
-    impl : str
-        Name of the implementation, or the full name of a class.
-    properties : mapping of str to str
-        Properties of the implementation. Errors and `repr` do not show them.
-    storage_options : mapping, optional
-        Settings of the stores of the tables. Settings that the namespace returns for a table
-        replace them.
+    - `impl`: Name of the implementation, or the full name of a class.
+    - `properties`: Properties of the implementation. Errors and `repr` do not show them.
+    - `storage_options`: Settings of the stores of the tables. Settings that the namespace returns
+      for a table replace them.
 
-    Raises
-    ------
-    InvalidOptionError
-        The package or the implementation was not found, or refuses the properties.
+    Raises InvalidOptionError: the package or the implementation was not found, or refuses the
+    properties.
     """
 
     def __init__(
@@ -77,16 +70,9 @@ class ExternalNamespace(_ClientOfPackage):
 class GivenNamespace(_ClientOfPackage):
     """A namespace of an object that the caller made. Credentials of its tables are not renewed.
 
-    Parameters
-    ----------
-    client : lance_namespace.LanceNamespace
-    storage_options : mapping, optional
-        As for `ExternalNamespace`.
+    - `storage_options`: As for `ExternalNamespace`.
 
-    Raises
-    ------
-    InvalidOptionError
-        The package was not found, or the object is not of its class.
+    Raises InvalidOptionError: the package was not found, or the object is not of its class.
     """
 
     def __init__(self, client: object, storage_options: Mapping[str, Any] | None = None) -> None:

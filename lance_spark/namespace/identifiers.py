@@ -18,10 +18,7 @@ _RESERVED = frozenset("$/\\\x00")
 def text_of(identifier: Identifier) -> str:
     """Return the text of an identifier that is not the root.
 
-    Raises
-    ------
-    InvalidInputError
-        A name is empty, or has a reserved character.
+    Raises InvalidInputError: a name is empty, or has a reserved character.
     """
     if not identifier:
         raise InvalidInputError("the root namespace has no name; name a table or a namespace")

@@ -44,15 +44,10 @@ def with_source(
 ) -> dict[str, str]:
     """Return the storage options of an answer; if they expire, with their source.
 
-    Parameters
-    ----------
-    impl, properties
-        Arguments of `lance_spark.namespace.connect`; without `impl`, no source is added.
+    - `impl`, `properties`: Arguments of `lance_spark.namespace.connect`; without `impl`, no source
+      is added.
 
-    Raises
-    ------
-    StorageError
-        The answer has an option that only users may set.
+    Raises StorageError: the answer has an option that only users may set.
     """
     lower = {name.lower() for name in options}
     for name, reason in _OF_USERS.items():

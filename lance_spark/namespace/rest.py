@@ -55,20 +55,13 @@ _OPENER = build_opener(_NoRedirects)
 class RestNamespace(ClientNamespace):
     """The namespace of a server.
 
-    Parameters
-    ----------
-    uri : str
-        URI of the server, such as ``https://catalog.example.org``.
-    headers : mapping of str to str, optional
-        Headers of all requests, such as ``x-api-key``. Errors and `repr` do not show them.
-    storage_options : mapping, optional
-        Settings of the stores of the tables. Settings that the server returns for a table replace
-        them.
+    - `uri`: URI of the server, such as ``https://catalog.example.org``.
+    - `headers`: Headers of all requests, such as ``x-api-key``. Errors and `repr` do not show them.
+    - `storage_options`: Settings of the stores of the tables. Settings that the server returns for
+      a table replace them.
 
-    Raises
-    ------
-    InvalidInputError
-        The URI does not begin with ``http://`` or ``https://`` and the name of a server.
+    Raises InvalidInputError: the URI does not begin with ``http://`` or ``https://`` and the name
+    of a server.
     """
 
     def __init__(

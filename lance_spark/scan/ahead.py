@@ -26,17 +26,17 @@ T = TypeVar("T")
 #: Asks for the bytes that a part will hold, and waits until they are free.
 Admit = Callable[[int], None]
 #: Reads a part.
-Part = Callable[[Admit], Iterator[T]]
+PartReader = Callable[[Admit], Iterator[T]]
 
 
-class _StoppedError(Exception):
+class _ConsumerStoppedError(Exception):
     """The consumer needs no more items."""
 
 
 class _Slot(Generic[T]):
     """A part that is read, or has an item that the consumer has not taken."""
 
-    def __init__(self, part: Part[T]) -> None:
+    def __init__(self, part: PartReader[T]) -> None:
         self.part = part
         self.items: list[T] = []
         self.num_bytes = 0
@@ -45,14 +45,11 @@ class _Slot(Generic[T]):
 
 
 def in_order(
-    parts: Iterable[Part[T]], most_bytes: int, at_once: int, nbytes: Callable[[T], int]
+    parts: Iterable[PartReader[T]], most_bytes: int, at_once: int, nbytes: Callable[[T], int]
 ) -> Iterator[T]:
     """Yield the items of parts as `parts_ahead` does, or one part after the other without threads.
 
-    Parameters
-    ----------
-    at_once : int
-        1 for a store that is read without threads.
+    - `at_once`: 1 for a store that is read without threads.
     """
     if at_once > 1:
         return parts_ahead(parts, most_bytes, at_once, nbytes)
@@ -64,28 +61,20 @@ def _admit_all(_: int) -> None:
 
 
 def parts_ahead(
-    parts: Iterable[Part[T]],
+    parts: Iterable[PartReader[T]],
     most_bytes: int,
     at_once: int = AT_ONCE,
     nbytes: Callable[[T], int] | None = None,
 ) -> Generator[T, None, None]:
     """Yield the items of parts in order; the next parts are read by threads meanwhile.
 
-    Parameters
-    ----------
-    parts : iterable of callable
-        Each makes an iterator, which one thread advances. Consumed one by one.
-    most_bytes : int
-        Bytes that the parts after the one in turn may hold together.
-    at_once : int
-        Most threads.
-    nbytes : callable, optional
-        Returns the bytes of an item; by default its `nbytes`.
+    - `parts`: Each makes an iterator, which one thread advances. Consumed one by one.
+    - `most_bytes`: Bytes that the parts after the one in turn may hold together.
+    - `at_once`: Most threads.
+    - `nbytes`: Returns the bytes of an item; by default its `nbytes`.
 
-    Raises
-    ------
-    BaseException
-        A part raised it; the items before it are yielded first. No further part begins.
+    Raises BaseException: a part raised it; the items before it are yielded first. No further part
+    begins.
     """
     reading = _Reading(iter(parts), most_bytes, nbytes or _nbytes)
     threads = [Thread(target=reading.work, name="lance-read-ahead", daemon=True)]
@@ -110,14 +99,14 @@ class _Reading(Generic[T]):
     """The state that the consumer and the threads share."""
 
     def __init__(
-        self, parts: Iterator[Part[T]], most_bytes: int, nbytes: Callable[[T], int]
+        self, parts: Iterator[PartReader[T]], most_bytes: int, nbytes: Callable[[T], int]
     ) -> None:
         self._parts = parts
         self._most_bytes = most_bytes
         self._nbytes = nbytes
         self._changed = Condition()
         self._slots: deque[_Slot[T]] = deque()
-        self._next: Part[T] | None = None
+        self._next: PartReader[T] | None = None
         self._is_over = False
         self._is_stopped = False
         self._reader = Reader()
@@ -170,7 +159,7 @@ class _Reading(Generic[T]):
             while (slot := self._begin()) is not None:
                 self._read(slot)
 
-    def _peek(self) -> Part[T] | None:
+    def _peek(self) -> PartReader[T] | None:
         """Return the next part, which has no thread yet. The caller holds the lock."""
         if self._next is None and not self._is_over:
             try:
@@ -201,7 +190,7 @@ class _Reading(Generic[T]):
                 self._put(slot, item)
                 del item
                 self._wait_for_consumer(slot)
-        except _StoppedError:
+        except _ConsumerStoppedError:
             pass
         except BaseException as error:
             slot.error = error
@@ -250,7 +239,7 @@ class _Reading(Generic[T]):
 
     def _check_stopped(self) -> None:
         if self._is_stopped:
-            raise _StoppedError
+            raise _ConsumerStoppedError
 
 
 def _nbytes(item: Any) -> int:

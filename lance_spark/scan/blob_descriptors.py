@@ -36,16 +36,8 @@ _MAX_SIZE = 1 << 48
 class BlobDescriptors:
     """The locations of some blobs, one entry for each value.
 
-    Attributes
-    ----------
-    name : str
-        What errors call the data file.
-    live : bool array
-        False for nulls.
-    storage_modes : uint8 array
-    positions, sizes : int64 arrays
-    blob_ids : int64 array
-    uris : pa.Array of string, or None
+    - `name`: What errors call the data file.
+    - `live`: False for nulls.
     """
 
     name: str
@@ -60,10 +52,7 @@ class BlobDescriptors:
     def of(cls, array: pa.Array, name: str) -> BlobDescriptors:
         """Parse the descriptors of a data file; `name` is what errors call the file.
 
-        Raises
-        ------
-        CorruptFileError
-            A kind or size is invalid.
+        Raises CorruptFileError: a kind or size is invalid.
         """
         count = len(array)
         live = array.is_valid().to_numpy(zero_copy_only=False)
@@ -84,13 +73,7 @@ class BlobDescriptors:
         return cls(name, live, storage_modes, positions, sizes, blob_ids, fields[4])
 
     def uri(self, index: int) -> str:
-        """Return the URI of one value.
-
-        Raises
-        ------
-        CorruptFileError
-            The URI is not text.
-        """
+        """Return the URI of one value. Raises CorruptFileError: the URI is not text."""
         if self.uris is None or not self.uris[index].is_valid:
             return ""
         try:

@@ -204,17 +204,9 @@ def take_blobs(
 ) -> list[BlobFile | None]:
     """Return the blobs of some rows; see `Dataset.take_blobs`.
 
-    Parameters
-    ----------
-    table : OpenTable
-    fragments : sequence of Fragment
-        The table's, with their rows counted.
-    column : str
-    rows : mapping
-        Has the keys ``ids``, ``addresses`` and ``indices``; one value is not None.
-    buffer_size : int
-    finder : RowFinder
-        Of the same version.
+    - `fragments`: The table's, with their rows counted.
+    - `rows`: Has the keys ``ids``, ``addresses`` and ``indices``; one value is not None.
+    - `finder`: Of the same version.
     """
     key = _selector(rows)
     if buffer_size < 0:
@@ -235,10 +227,7 @@ def blob_addresses(
 ) -> Numbers:
     """Return the addresses of live rows, in the given order; see `take_blobs`.
 
-    Raises
-    ------
-    InvalidInputError
-        A row does not exist or is deleted.
+    Raises InvalidInputError: a row does not exist or is deleted.
     """
     key = _selector(rows)
     numbers = _parse_rows(table, fragments, key, rows[key], finder)
@@ -252,12 +241,8 @@ def blob_addresses(
 def blob_schema(table: OpenTable, column: str, handling: Handling) -> Schema:
     """Return the schema of a blob column, as a read has it.
 
-    Raises
-    ------
-    InvalidInputError
-        The column is not found, or it is not a blob column.
-    UnsupportedFeatureError
-        The files store blobs as other binary values.
+    Raises InvalidInputError: the column is not found, or it is not a blob column. Raises
+    UnsupportedFeatureError: the files store blobs as other binary values.
     """
     schema = table.schema.select([column])
     check_columns(table.manifest, schema.fields)

@@ -30,14 +30,9 @@ MAX_COUNTED = 1 << 30
 class BlobLoader:
     """Reads the bytes of blobs of one data file.
 
-    Parameters
-    ----------
-    paths : TablePaths
-    file : DataFile
-    source : ByteSource
-        The open data file; the loader does not close it.
-    load_external : bool
-        Whether to read blobs that are references to other objects. They are empty otherwise.
+    - `source`: The open data file; the loader does not close it.
+    - `load_external`: Whether to read blobs that are references to other objects. They are empty
+      otherwise.
     """
 
     def __init__(
@@ -60,18 +55,11 @@ class BlobLoader:
 
         Large blobs of a field of `with_locators` are locators (`blob_locators`).
 
-        Parameters
-        ----------
-        array : pyarrow.Array
-            As the file reader returned it.
-        field : Field
-            A field of `large_binary` blobs.
+        - `array`: As the file reader returned it.
+        - `field`: A field of `large_binary` blobs.
 
-        Raises
-        ------
-        CorruptFileError
-            A blob lies outside its file.
-        MissingFileError, StorageError
+        Raises MissingFileError, StorageError. Raises CorruptFileError: a blob lies outside its
+        file.
         """
         return replace_blobs(array, field, self._values)
 
@@ -222,16 +210,10 @@ class BlobLoader:
 class _Runs:
     """Runs of values that are next to one another in one file, and are read at once.
 
-    Attributes
-    ----------
-    first, length : int64 arrays
-        First byte of each value in its file, and its bytes.
-    begins : int64 array
-        Index of the first value of each run.
-    spans : int64 array
-        Bytes of each run.
-    run_of : int64 array
-        Run of each value.
+    - `first`, `length`: First byte of each value in its file, and its bytes.
+    - `begins`: Index of the first value of each run.
+    - `spans`: Bytes of each run.
+    - `run_of`: Run of each value.
     """
 
     first: Lengths

@@ -69,12 +69,8 @@ HEADER_BYTES = _HEADER.itemsize
 class Mark:
     """What locators of one source begin with.
 
-    Attributes
-    ----------
-    mark : bytes
-        The random mark of the plan.
-    source : int
-        Number of the source.
+    - `mark`: The random mark of the plan.
+    - `source`: Number of the source.
     """
 
     mark: bytes
@@ -93,13 +89,8 @@ class Mark:
 class Locator:
     """One locator.
 
-    Attributes
-    ----------
-    source : int
-    place : bytes
-        See `place_of`.
-    descriptor : dict
-        Fields of a descriptor of version 2.2.
+    - `place`: See `place_of`.
+    - `descriptor`: Fields of a descriptor of version 2.2.
     """
 
     source: int
@@ -146,10 +137,7 @@ def locators(
 ) -> pa.Array:
     """Return locators to some blobs of a data file.
 
-    Parameters
-    ----------
-    chosen : int64 array
-        Their indices.
+    - `chosen`: Their indices.
     """
     headers = np.zeros(len(chosen), _HEADER)
     headers["mark"] = np.frombuffer(mark.mark, "<u8")
@@ -179,10 +167,7 @@ def locators(
 def place_of(paths: TablePaths, file: DataFile, base_id: int) -> bytes:
     """Return the place of a data file.
 
-    Parameters
-    ----------
-    base_id : int
-        The base path of an external blob, 0 for none.
+    - `base_id`: The base path of an external blob, 0 for none.
     """
     message = table_pb2.DataFile(
         path=file.path,

@@ -30,10 +30,7 @@ def loads_blobs(schema: Schema) -> bool:
 def described_schema(schema: Schema, version: tuple[int, int]) -> Schema:
     """Return the columns of a read with descriptors in place of the bytes of blobs.
 
-    Parameters
-    ----------
-    version : tuple of int
-        Version of the table's data files.
+    - `version`: Version of the table's data files.
     """
     return replace(schema, fields=tuple(paged(field, version) for field in schema.fields))
 
@@ -41,10 +38,7 @@ def described_schema(schema: Schema, version: tuple[int, int]) -> Schema:
 def blob_bytes(rows: pa.RecordBatch, schema: Schema) -> Lengths:
     """Return the bytes of the blobs of each row; a whole object elsewhere counts for the most.
 
-    Parameters
-    ----------
-    rows : pa.RecordBatch
-        Rows of a `described_schema`.
+    - `rows`: Rows of a `described_schema`.
     """
     total = np.zeros(rows.num_rows, np.int64)
     for column, field in zip(rows.columns, schema.fields, strict=True):
@@ -61,10 +55,7 @@ def bytes_at(
 ) -> Lengths:
     """Return the bytes of the blobs of the rows at addresses; 0 if no blobs are loaded.
 
-    Parameters
-    ----------
-    schema : Schema
-        Columns that will be read, and maybe computed columns.
+    - `schema`: Columns that will be read, and maybe computed columns.
     """
     fields = tuple(filter(_loads_blobs, schema.fields))
     if not fields or not len(addresses):

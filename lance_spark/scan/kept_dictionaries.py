@@ -19,14 +19,12 @@ from lance_spark.file.schema.field import Field
 _VARIABLE = ("string", "large_string", "binary", "large_binary")
 
 
-def keeping(fields: Iterable[Field], without: Collection[int] = ()) -> tuple[Field, ...]:
+def preserve_dictionaries(
+    fields: Iterable[Field], without: Collection[int] = ()
+) -> tuple[Field, ...]:
     """Return columns whose arrays are dictionary arrays where all pages of a read have one.
 
-    Parameters
-    ----------
-    fields : iterable of Field
-    without : collection of int
-        Ids of columns that stay as they are.
+    - `without`: Ids of columns that stay as they are.
     """
     return tuple(
         replace(column, metadata={**column.metadata, KEEP_DICTIONARY.decode(): b""})
@@ -36,11 +34,11 @@ def keeping(fields: Iterable[Field], without: Collection[int] = ()) -> tuple[Fie
     )
 
 
-def is_kept(array: pa.Array, field: Field) -> bool:
+def is_preserved(array: pa.Array, field: Field) -> bool:
     """Return whether the values of a column of another type are a dictionary array."""
     return pat.is_dictionary(array.type) and not pat.is_dictionary(field.arrow_field.type)
 
 
-def plain(array: pa.Array) -> pa.Array:
+def decoded(array: pa.Array) -> pa.Array:
     """Return the array without a dictionary."""
     return array.dictionary_decode() if pat.is_dictionary(array.type) else array

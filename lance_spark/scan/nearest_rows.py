@@ -38,16 +38,10 @@ _COLLECTED_ROWS = 65_536
 class NearestRows:
     """The first rows by the distance of their vectors.
 
-    Attributes
-    ----------
-    field : Field
-        A top-level column of fixed-size lists, see `can_measure`.
-    distance : Distance
-        From a vector with as many items.
-    has_more_keys : bool
-        Whether other keys order the rows of equal distances.
-    count : int
-        How many rows are wanted.
+    - `field`: A top-level column of fixed-size lists, see `can_measure`.
+    - `distance`: From a vector with as many items.
+    - `has_more_keys`: Whether other keys order the rows of equal distances.
+    - `count`: How many rows are wanted.
     """
 
     field: Field
@@ -65,7 +59,7 @@ class NearestRows:
     def addresses(self, task: ScanTask, metrics: ScanMetrics) -> _Addresses:
         """Return the addresses of the first rows of a task, and maybe of more, in any order."""
         read = replace(task, lance_schema=Schema((*self.fields, row_meta.ROW_ADDRESS)))
-        rows = _Rows(self.count)
+        rows = _NearRows(self.count)
         nulls: list[_Addresses] = []
         num_nulls = 0
         for batch in read.batches(metrics):
@@ -98,13 +92,10 @@ class NearestRows:
         return low, high
 
 
-class _Rows:
+class _NearRows:
     """Rows that may be among the first.
 
-    Attributes
-    ----------
-    num_seen : int
-        Number of all rows.
+    - `num_seen`: Number of all rows.
     """
 
     def __init__(self, count: int) -> None:

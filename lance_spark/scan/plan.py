@@ -44,29 +44,23 @@ _MAX_TASKS = 16 * 1024
 class UsedIndex(NamedTuple):
     """An index that rules out rows of a scan.
 
-    Attributes
-    ----------
-    name, index_type : str
-    column : str
-    num_rows : int
-        Rows of the fragments that it covers for which a comparison of the column can hold.
-    left : int
-        Segments that are left to tasks; `num_rows` are those of the others.
-    search : str
-        How a vector search uses it.
+    - `num_rows`: Rows of the fragments that it covers for which a comparison of the column can
+      hold.
+    - `deferred`: Segments that are left to tasks; `num_rows` are those of the others.
+    - `search`: How a vector search uses it.
     """
 
     name: str
     index_type: str
     column: str
     num_rows: int
-    left: int = 0
+    deferred: int = 0
     search: str = ""
 
     def __str__(self) -> str:
-        answers = [f"{self.num_rows} rows"] if self.num_rows or not self.left else []
-        if self.left:
-            answers.append(f"tasks search {self.left} of its segments")
+        answers = [f"{self.num_rows} rows"] if self.num_rows or not self.deferred else []
+        if self.deferred:
+            answers.append(f"tasks search {self.deferred} of its segments")
         answers += [self.search] if self.search else []
         return f"{self.name} ({self.index_type}): {', '.join(answers)}"
 
@@ -131,10 +125,7 @@ def select_fragments(
 ) -> Sequence[Fragment]:
     """Return the fragments with the given ids, in the table's order; all if `ids` is None.
 
-    Raises
-    ------
-    InvalidInputError
-        A fragment is not found.
+    Raises InvalidInputError: a fragment is not found.
     """
     if ids is None:
         return fragments
@@ -157,20 +148,12 @@ def pack(
 ) -> list[tuple[FragmentSlice, ...]]:
     """Pack fragments into groups of about `target_rows` physical rows.
 
-    Parameters
-    ----------
-    fragments : sequence of Fragment
-    target_rows : int
-        Rows that a group aims at; at least 1. A group has at most 1.5 times as many, and less than
-        4,096 more, because fragments are cut at multiples of that. Only the last group may have
-        less than half.
-    whole_fragments : bool
-        Whether fragments are not cut, however large.
+    - `target_rows`: Rows that a group aims at; at least 1. A group has at most 1.5 times as many,
+      and less than 4,096 more, because fragments are cut at multiples of that. Only the last group
+      may have less than half.
+    - `whole_fragments`: Whether fragments are not cut, however large.
 
-    Returns
-    -------
-    list of tuple of FragmentSlice
-        Empty fragments are left out.
+    Empty fragments are left out.
     """
     groups: list[tuple[FragmentSlice, ...]] = []
     current: list[FragmentSlice] = []
@@ -205,11 +188,7 @@ def with_positions(
 def estimated_bytes(fragments: Sequence[Fragment], rows: int) -> int:
     """Estimate the bytes of all data files from an even sample of at most 20,000 fragments.
 
-    Parameters
-    ----------
-    fragments : sequence of Fragment
-    rows : int
-        Physical rows of all of them.
+    - `rows`: Physical rows of all of them.
     """
     sample = fragments[:: max(1, len(fragments) // _SAMPLE)]
     size = sum([fragment.size_bytes for fragment in sample])
@@ -221,12 +200,8 @@ def estimated_bytes(fragments: Sequence[Fragment], rows: int) -> int:
 def read_bytes(stored: int, rows: int, read: Iterable[Field], table: Iterable[Field]) -> int:
     """Estimate how many of the stored bytes belong to some columns; rather too many than too few.
 
-    Parameters
-    ----------
-    stored, rows : int
-        Bytes of the data files, and their rows.
-    read, table : iterable of Field
-        Top-level columns that are read, and all of them.
+    - `stored`, `rows`: Bytes of the data files, and their rows.
+    - `read`, `table`: Top-level columns that are read, and all of them.
     """
     widths = {field.id: fixed_width(field.to_arrow().type) for field in read}
     fixed_bytes = sum([width for width in widths.values() if width is not None])
@@ -245,22 +220,14 @@ def default_target_rows(
 ) -> int:
     """Choose the rows of a task from the bytes that are read.
 
-    Parameters
-    ----------
-    total_rows, total_bytes : int
-        Rows of the table and bytes of the columns that are read.
-    parallelism : int
-        Tasks that run at the same time.
-    num_columns : int
-        Columns that are read.
+    - `total_rows`, `total_bytes`: Rows of the table and bytes of the columns that are read.
+    - `parallelism`: Tasks that run at the same time.
+    - `num_columns`: Columns that are read.
 
-    Returns
-    -------
-    int
-        A task reads at most 128 MiB of files (more past 2 TiB). All `parallelism` tasks have work
-        if the table is large enough to share. A task is not so small that its start takes more than
-        a fifth of its time: it has a million rows of one column, half as many of a small table,
-        fewer rows of many columns, or 48 MiB of files.
+    Returns a task reads at most 128 MiB of files (more past 2 TiB). All `parallelism` tasks have
+    work if the table is large enough to share. A task is not so small that its start takes more
+    than a fifth of its time: it has a million rows of one column, half as many of a small table,
+    fewer rows of many columns, or 48 MiB of files.
     """
     if total_rows <= 0:
         return 1
@@ -296,16 +263,9 @@ def explained(
 
     Bytes are estimated from the pages of the columns in the first fragment that is read.
 
-    Parameters
-    ----------
-    plan : ScanPlan
-    paths : TablePaths
-    fragments : sequence of Fragment
-        All fragments of the version.
-    name : str
-        Name of the table and its version.
-    condition : str, optional
-        The text of the filter.
+    - `fragments`: All fragments of the version.
+    - `name`: Name of the table and its version.
+    - `condition`: The text of the filter.
     """
     tasks = plan.tasks
     total = sum(fragment.physical_rows for fragment in fragments)

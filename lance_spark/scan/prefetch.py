@@ -50,16 +50,10 @@ def prefetched(
 ) -> Iterator[range]:
     """Yield windows; request the bytes of the following windows before each.
 
-    Parameters
-    ----------
-    windows : iterable of range
-        In order, without overlap. The caller reads each before it asks for the next.
-    stored : iterable of StoredFields
-        The fields that are read of each window.
-    deleted : int64 array
-        Deleted rows, increasing.
-    most_bytes : int
-        Bytes that are prefetched beyond the window in work, and one window more.
+    - `windows`: In order, without overlap. The caller reads each before it asks for the next.
+    - `stored`: The fields that are read of each window.
+    - `deleted`: Deleted rows, increasing.
+    - `most_bytes`: Bytes that are prefetched beyond the window in work, and one window more.
     """
     files = [(fields.file, fields) for fields in stored if isinstance(fields.file, FileReader)]
     waiting: deque[tuple[range, int]] = deque()
@@ -91,17 +85,11 @@ def read_ahead(
 
     The calling thread makes the first item, so that a generator of one item starts no thread.
 
-    Parameters
-    ----------
-    pieces : generator
-        It is always closed. If this iterator is closed early, the item in work is finished first.
-    worth_ns : int
-        The time of one item, in nanoseconds, from which on a thread is used.
+    - `pieces`: It is always closed. If this iterator is closed early, the item in work is finished
+      first.
+    - `worth_ns`: The time of one item, in nanoseconds, from which on a thread is used.
 
-    Raises
-    ------
-    BaseException
-        The generator raised it; the items before it are yielded first.
+    Raises BaseException: the generator raised it; the items before it are yielded first.
     """
     maker: _Maker[T] | None = None
     try:

@@ -32,11 +32,8 @@ def fixed_width(data_type: pa.DataType) -> float | None:
 def estimate_row_bytes(schema: pa.Schema, stored: Sequence[float | None]) -> float:
     """Estimate the decoded bytes of one row.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    stored : sequence of float or None
-        Bytes that a row of each column takes on storage; None where the column is not stored.
+    - `stored`: Bytes that a row of each column takes on storage; None where the column is not
+      stored.
     """
     total = 0.0
     for field, stored_bytes in zip(schema, stored, strict=True):

@@ -54,16 +54,9 @@ def parse_row_ids(row_ids: Any) -> npt.NDArray[np.uint64]:
 def parse_numbers(data: Any, name: str) -> Numbers:
     """Return the row numbers that a caller passed as a list, numpy array or Arrow array.
 
-    Parameters
-    ----------
-    data : sequence of int
-    name : str
-        What errors call the numbers.
+    - `name`: What errors call the numbers.
 
-    Raises
-    ------
-    InvalidInputError
-        A number is not an integer, or is negative.
+    Raises InvalidInputError: a number is not an integer, or is negative.
     """
     values = data
     if isinstance(data, pa.Array | pa.ChunkedArray):
@@ -83,10 +76,8 @@ def parse_numbers(data: Any, name: str) -> Numbers:
 def parse_positions(data: Any, num_rows: int) -> Numbers:
     """Return the positions of rows that a caller passed.
 
-    Raises
-    ------
-    InvalidInputError
-        A position is not an integer, or is out of range in a table of `num_rows` rows.
+    Raises InvalidInputError: a position is not an integer, or is out of range in a table of
+    `num_rows` rows.
     """
     positions = parse_numbers(data, "positions of rows")
     if len(positions) and int(positions.max()) >= num_rows:
@@ -115,16 +106,9 @@ def by_fragment(
 class RowFinder:
     """Finds the rows of one version of a table by their ids. It reads the row index once.
 
-    Parameters
-    ----------
-    table : OpenTable
-    fragments : sequence of Fragment
-        The table's, with their rows counted.
+    - `fragments`: The table's, with their rows counted.
 
-    Raises
-    ------
-    CorruptTableError
-        A fragment id occurs twice, so that an address names two rows.
+    Raises CorruptTableError: a fragment id occurs twice, so that an address names two rows.
     """
 
     def __init__(self, table: OpenTable, fragments: Sequence[Fragment]) -> None:
@@ -168,11 +152,8 @@ def take_rows(
 ) -> list[pa.RecordBatch]:
     """Return the rows at strictly increasing positions: a batch for each fragment that holds some.
 
-    Positions do not count deleted rows.
-
-    Raises
-    ------
-    CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+    Positions do not count deleted rows. Raises CorruptFileError, CorruptTableError,
+    UnsupportedEncodingError, StorageError.
     """
     pieces = list(by_fragment(fragments, positions))
     return _take(paths, fragments, pieces, schema, open_files, is_live=True)
@@ -188,14 +169,9 @@ def take_addresses(
 ) -> pa.Table:
     """Return the rows at addresses, in the order of the addresses. All rows must exist.
 
-    Parameters
-    ----------
-    metrics : ScanMetrics, optional
-        Counts what is read.
+    - `metrics`: Counts what is read.
 
-    Raises
-    ------
-    CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+    Raises CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError.
     """
     from lance_spark.table.rows.index import offsets_by_fragment
 

@@ -35,11 +35,8 @@ def take_parts(
 ) -> Iterator[pa.Table]:
     """Yield the rows of `take_addresses` in tables of about `PART_BYTES` bytes, or of one row.
 
-    The blobs of a table have at most the bytes of a window.
-
-    Raises
-    ------
-    CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+    The blobs of a table have at most the bytes of a window. Raises CorruptFileError,
+    CorruptTableError, UnsupportedEncodingError, StorageError.
     """
 
     def take(rows: slice) -> pa.Table:

@@ -21,7 +21,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.ahead import AT_ONCE, Admit, parts_ahead
 from lance_spark.scan.fragment.reader import batches_of
 from lance_spark.scan.fragment.small_fragments import SmallFragmentScan, Whole
-from lance_spark.scan.kept_dictionaries import keeping
+from lance_spark.scan.kept_dictionaries import preserve_dictionaries
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.prefetch import read_ahead
@@ -42,21 +42,16 @@ _FEW_CHOSEN = 64
 _ADDING = ForkLock()
 
 #: Reads a part of a task; see `parts_ahead`.
-Part = Callable[[Admit, ScanMetrics], Generator[pa.RecordBatch, None, None]]
+BatchesReader = Callable[[Admit, ScanMetrics], Generator[pa.RecordBatch, None, None]]
 
 
 # A tuple, because a plan makes 100,000 of them.
 class FragmentSlice(NamedTuple):
     """Physical rows `start` to `stop` of one fragment, or some of them.
 
-    Attributes
-    ----------
-    fragment : Fragment
-    start, stop : int
-    first_position : int, optional
-        Position of the fragment's first live row in the table's order, if the scan needs it.
-    rows : RowRanges, optional
-        The rows between `start` and `stop` that indexes do not rule out; None for all.
+    - `first_position`: Position of the fragment's first live row in the table's order, if the scan
+      needs it.
+    - `rows`: The rows between `start` and `stop` that indexes do not rule out; None for all.
     """
 
     fragment: Fragment
@@ -262,20 +257,20 @@ class ScanTask:
 
     def _parts(
         self, paths: TablePaths, open_files: OpenFiles | None, *, prefetch: bool, at_once: bool
-    ) -> Iterator[Part]:
+    ) -> Iterator[BatchesReader]:
         """Yield functions that read the rows in pieces of about a window's bytes, in order."""
         small = SmallFragmentScan(
             paths, self.lance_schema, self.filters, ScanMetrics(), at_once=at_once
         )
 
-        def run_of(run: list[Whole]) -> Part:
+        def run_of(run: list[Whole]) -> BatchesReader:
             def read(admit: Admit, metrics: ScanMetrics) -> Generator[pa.RecordBatch, None, None]:
                 admit(small.run_bytes(run))
                 yield from small.read(run, metrics)
 
             return read
 
-        def alone(source: Whole, rows: RowRanges) -> Part:
+        def alone(source: Whole, rows: RowRanges) -> BatchesReader:
             return lambda admit, metrics: small.read_alone(
                 source,
                 rows,
@@ -303,7 +298,7 @@ class ScanTask:
             yield run_of(run)
 
 
-def keeping_dictionaries(task: ScanTask) -> ScanTask:
+def with_dictionaries(task: ScanTask) -> ScanTask:
     """Return the task of the same rows, whose batches may have dictionary arrays.
 
     Columns of strings and bytes that are stored with a dictionary, and that no filter reads, have
@@ -312,7 +307,7 @@ def keeping_dictionaries(task: ScanTask) -> ScanTask:
     if any(piece.fragment.has_overlays for piece in task.slices):
         return task
     filtered = {path[0].id for part in task.filters for path in part.paths}
-    fields = keeping(task.lance_schema.fields, filtered)
+    fields = preserve_dictionaries(task.lance_schema.fields, filtered)
     return replace(task, lance_schema=replace(task.lance_schema, fields=fields))
 
 
@@ -321,7 +316,7 @@ def _ignore(_: int) -> None:
 
 
 def _counted(
-    part: Part, total: ScanMetrics, metrics: ScanMetrics, admit: Admit
+    part: BatchesReader, total: ScanMetrics, metrics: ScanMetrics, admit: Admit
 ) -> Iterator[pa.RecordBatch]:
     """Yield the pieces of a part that a thread reads, and add its counts to a total."""
     try:

@@ -99,14 +99,9 @@ def can_order(field: Field) -> bool:
 def top_batches(task: ScanTask, top: FirstRows, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
     """Yield at least the first rows of a task, in any order.
 
-    Parameters
-    ----------
-    task : ScanTask
-        Without the column `_rowoffset`.
+    - `task`: Without the column `_rowoffset`.
 
-    Raises
-    ------
-    CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+    Raises CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError.
     """
     addresses = top.addresses(task, metrics)
     paths = TablePaths.open(task.uri, task.storage_options, task.base_paths)
@@ -121,14 +116,9 @@ class Collector:
 
     Rows with equal keys keep their order. Without a count, all rows are kept until the end.
 
-    Parameters
-    ----------
-    keys : sequence of SortKey
-        The first decides, then the second, and on.
-    dtypes : sequence of pyarrow.DataType
-        Of the keys.
-    count : int, optional
-        How many rows are wanted.
+    - `keys`: The first decides, then the second, and on.
+    - `dtypes`: Of the keys.
+    - `count`: How many rows are wanted.
     """
 
     def __init__(

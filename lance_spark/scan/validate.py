@@ -55,14 +55,9 @@ _HIDDEN = frozenset(lineage.field_id for lineage in Lineage)
 def validate(table: OpenTable) -> None:
     """Check a version of a table.
 
-    Raises
-    ------
-    CorruptTableError
-        Lists the first `MAX_PROBLEMS` problems, with fragments and files.
-    UnsupportedFeatureError, UnsupportedEncodingError
-        A file cannot be checked by this release.
-    StorageError
-        The store failed for another reason than a missing file.
+    Raises CorruptTableError: lists the first `MAX_PROBLEMS` problems, with fragments and files.
+    Raises UnsupportedFeatureError, UnsupportedEncodingError: a file cannot be checked by this
+    release. Raises StorageError: the store failed for another reason than a missing file.
     """
     if not table.store.is_local:
         # The check is of the files, not of what was kept of them.

@@ -43,12 +43,9 @@ _OTHERS = 1e-9
 class Distance:
     """A function of stored vectors and one other vector.
 
-    Attributes
-    ----------
-    function : str
-        One of `FUNCTIONS`.
-    vector : tuple of float
-        Finite numbers, from one to `MAX_DIMENSION`; not all of them 0 for "cosine_distance".
+    - `function`: One of `FUNCTIONS`.
+    - `vector`: Finite numbers, from one to `MAX_DIMENSION`; not all of them 0 for
+      "cosine_distance".
     """
 
     function: Function
@@ -57,16 +54,10 @@ class Distance:
     def intervals(self, vectors: _Vectors) -> tuple[_Floats, _Floats]:
         """Return the least and the greatest distance that each vector can have.
 
-        Parameters
-        ----------
-        vectors : numpy.ndarray
-            Floats of 32 or 64 bits, of the shape (rows, items); contiguous.
+        - `vectors`: Floats of 32 or 64 bits, of the shape (rows, items); contiguous.
 
-        Returns
-        -------
-        low, high : numpy.ndarray of float64
-            Two NaN for null. Two times plus infinity for NaN, which Spark orders after all numbers.
-            From minus to plus infinity if the distance may be anything.
+        Returns two NaN for null. Two times plus infinity for NaN, which Spark orders after all
+        numbers. From minus to plus infinity if the distance may be anything.
         """
         low = np.empty(len(vectors), np.float64)
         high = np.empty(len(vectors), np.float64)

@@ -29,7 +29,12 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from lance_spark.errors import LanceError, StorageError, UncertainCommitError
-from lance_spark.mutations.runner import Runner, new_tag, sweep, sweep_failed
+from lance_spark.mutations.runner import (
+    Runner,
+    delete_orphans,
+    delete_orphans_of_failed_job,
+    new_tag,
+)
 from lance_spark.spark.job_monitor import progress_line, raised_by_task, wait_for_attempts
 from lance_spark.spark.jvm.classes import is_connect
 from lance_spark.spark.python_process import TaskObject
@@ -83,12 +88,8 @@ class Job(AbstractContextManager["Job"]):
     the files of all tasks are deleted, unless a commit may still be under way: after an
     `UncertainCommitError`, or an interrupt outside of a Spark job.
 
-    Parameters
-    ----------
-    table : OpenTable
-        Any version before the change.
-    change : str
-        Name of the change, such as "delete".
+    - `table`: Any version before the change.
+    - `change`: Name of the change, such as "delete".
     """
 
     def __init__(self, spark: SparkSession, table: OpenTable, change: str) -> None:
@@ -123,21 +124,12 @@ class Job(AbstractContextManager["Job"]):
     ) -> list[_R]:
         """Run tasks on executors, and return their results in the order of the tasks.
 
-        Parameters
-        ----------
-        tasks : sequence
-            Objects that can be pickled.
-        run : callable
-            Runs a task: a function of a module, or a method of a class of a module.
+        - `tasks`: Objects that can be pickled.
+        - `run`: Runs a task: a function of a module, or a method of a class of a module.
 
-        Raises
-        ------
-        LanceError
-            Raised by the first attempt of a task, if another attempt would raise it again.
-        StorageError
-            Raised by the last attempt of a task.
-        PySparkException
-            All attempts of a task failed for other reasons.
+        Raises LanceError: raised by the first attempt of a task, if another attempt would raise it
+        again. Raises StorageError: raised by the last attempt of a task. Raises PySparkException:
+        all attempts of a task failed for other reasons.
         """
         pickles = [_pickled(task) for task in tasks]
         results: list[_R] = []
@@ -158,15 +150,8 @@ class Job(AbstractContextManager["Job"]):
     ) -> list[Any]:
         """Run work over all partitions of a frame; see `run_tasks` for errors.
 
-        Returns
-        -------
-        list
-            The yielded values, in the order of the partitions and of each partition's work.
-
-        Raises
-        ------
-        PySparkException
-            Also if an expression of the frame raised an error.
+        Returns the yielded values, in the order of the partitions and of each partition's work.
+        Raises PySparkException: also if an expression of the frame raised an error.
         """
         from lance_spark.spark.write.locators import located_rows
 
@@ -176,11 +161,9 @@ class Job(AbstractContextManager["Job"]):
     def committed(self, manifest: Manifest | None = None) -> None:
         """Record that the change is committed, and delete the files of failed attempts.
 
-        Parameters
-        ----------
-        manifest : Manifest, optional
-            The version that the change committed. By default the files of all versions stay that
-            were committed since the job started: a newer version may lack files of the change.
+        - `manifest`: The version that the change committed. By default the files of all versions
+          stay that were committed since the job started: a newer version may lack files of the
+          change.
         """
         self._is_committed = True
         if not self._was_repeated:
@@ -188,9 +171,9 @@ class Job(AbstractContextManager["Job"]):
         self._wait_for_attempts()
         with suppress(LanceError):
             if manifest is None:
-                sweep_failed(self._table, self.tag, self._targets())
+                delete_orphans_of_failed_job(self._table, self.tag, self._targets())
             else:
-                sweep(self._table, self.tag, manifest, targets=self._targets())
+                delete_orphans(self._table, self.tag, manifest, targets=self._targets())
 
     def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
         if error is None or self._is_committed or isinstance(error, UncertainCommitError):
@@ -203,7 +186,7 @@ class Job(AbstractContextManager["Job"]):
             return
         with suppress(Exception):
             self._wait_for_attempts()
-            sweep_failed(self._table, self.tag, self._targets())
+            delete_orphans_of_failed_job(self._table, self.tag, self._targets())
 
     def _targets(self) -> tuple[int | None, ...]:
         """Return the base paths to which tasks may have written, and None for the table's root."""

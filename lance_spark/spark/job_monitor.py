@@ -43,12 +43,9 @@ _JAVA = re.compile(r"\n+(Driver stacktrace:|\tat )")
 def progress_line(spark: SparkSession, group: str, title: str) -> Iterator[None]:
     """Show the progress of a group of Spark jobs until the context ends.
 
-    Parameters
-    ----------
-    group : str
-        The group of jobs; not used with Spark Connect, which reports all jobs of the session.
-    title : str
-        Start of the line.
+    - `group`: The group of jobs; not used with Spark Connect, which reports all jobs of the
+      session.
+    - `title`: Start of the line.
     """
     if not is_visible():
         yield
@@ -132,15 +129,9 @@ def _follow(spark: Any, group: str, line: Line) -> Callable[[], None]:
 def raised_by_task(error: BaseException) -> LanceError | None:
     """Return the `LanceError` that a task raised, restored from Spark's error on the driver.
 
-    Parameters
-    ----------
-    error : BaseException
-        Spark's error. Its text has the traceback of the last attempt.
+    - `error`: Spark's error. Its text has the traceback of the last attempt.
 
-    Returns
-    -------
-    LanceError or None
-        None if the task raised another error.
+    None if the task raised another error.
     """
     text = str(error)
     matches = list(_RAISED.finditer(text))
@@ -166,17 +157,10 @@ def raised_by_task(error: BaseException) -> LanceError | None:
 def wait_for_attempts(tracker: Any, jobs: Collection[int], patience: float = _PATIENCE) -> bool:
     """Wait until all attempts of the tasks of Spark jobs have ended.
 
-    Parameters
-    ----------
-    jobs : collection of int
-        Spark's numbers of the jobs.
-    patience : float
-        Maximum time to wait in seconds.
+    - `jobs`: Spark's numbers of the jobs.
+    - `patience`: Maximum time to wait in seconds.
 
-    Returns
-    -------
-    bool
-        Whether all attempts have ended.
+    Returns whether all attempts have ended.
     """
     job_infos = [tracker.getJobInfo(job) for job in jobs]
     stages = {stage for info in job_infos if info for stage in info.stageIds}

@@ -84,17 +84,11 @@ def connect(
 ) -> Any:
     """Return the file system of a location that is not on a local disk.
 
-    Parameters
-    ----------
-    arguments : mapping
-        Arguments of the file system; those that the URI implies are added.
-    secrets : mapping, optional
-        Options whose values are left out of every error.
+    - `arguments`: Arguments of the file system; those that the URI implies are added.
+    - `secrets`: Options whose values are left out of every error.
 
-    Raises
-    ------
-    StorageError
-        The scheme is unknown, its package is not installed, or it does not take these arguments.
+    Raises StorageError: the scheme is unknown, its package is not installed, or it does not take
+    these arguments.
     """
     # Tables on local disks do not need fsspec, and its import is slow.
     import fsspec
@@ -170,10 +164,7 @@ def ordered(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def uses_obstore(scheme: str, arguments: Mapping[str, Any]) -> bool:
     """Return whether the requests to a store are sent by obstore; only for the clouds.
 
-    Raises
-    ------
-    InvalidOptionError
-        The option `file_system` is invalid.
+    Raises InvalidOptionError: the option `file_system` is invalid.
     """
     if not is_obstore(arguments) or family_of(scheme) is None:
         return False
@@ -207,12 +198,8 @@ def connect_renewing(
     Each request has the newest credentials. Stores with the same credentials share the file system.
     Packages of stores other than S3, Google Cloud Storage and Azure keep the first credentials.
 
-    Parameters
-    ----------
-    options : mapping
-        Arguments of the file system.
-    make_fs : callable
-        Makes a file system from arguments.
+    - `options`: Arguments of the file system.
+    - `make_fs`: Makes a file system from arguments.
     """
     family = family_of(arguments.scheme)
     if family is None:
@@ -320,27 +307,15 @@ def check_conditional_put(
 ) -> None:
     """Refuse a store that replaces an existing file in spite of the condition.
 
-    Parameters
-    ----------
-    fs : fsspec file system
-    uri : str
-        The root of the files.
-    name : str
-        Name of the root in errors.
-    put : callable
-        Creates a file below the root if it is absent, even if answers are lost; returns whether it
-        did. Raises StorageError.
-    put_bare : callable
-        Does the same, but returns the plain answer of the store. Raises StorageError.
-    write : callable
-        Creates or replaces a file below the root. Raises StorageError.
-    delete : callable
-        Deletes a file. Raises StorageError.
+    - `uri`: The root of the files.
+    - `name`: Name of the root in errors.
+    - `put`: Creates a file below the root if it is absent, even if answers are lost; returns
+      whether it did. Raises StorageError.
+    - `put_bare`: Does the same, but returns the plain answer of the store. Raises StorageError.
+    - `write`: Creates or replaces a file below the root. Raises StorageError.
+    - `delete`: Deletes a file. Raises StorageError.
 
-    Raises
-    ------
-    StorageError
-        The store replaces files; or the probe failed. Nothing else was written.
+    Raises StorageError: the store replaces files; or the probe failed. Nothing else was written.
     """
     if not is_probed(scheme, fs):
         return

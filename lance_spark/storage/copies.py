@@ -35,18 +35,11 @@ class Copy(NamedTuple):
 def copy_files(copies: Iterable[Copy], started: list[Copy]) -> None:
     """Copy files. After an error no further copy begins, and the error is raised.
 
-    Parameters
-    ----------
-    copies : iterable of Copy
-        Consumed one by one, as earlier copies finish.
-    started : list of Copy
-        Receives each copy whose target exists, or may exist.
+    - `copies`: Consumed one by one, as earlier copies finish.
+    - `started`: Receives each copy whose target exists, or may exist.
 
-    Raises
-    ------
-    InvalidInputError
-        A file and its copy would be the same.
-    MissingFileError, StorageError
+    Raises MissingFileError, StorageError. Raises InvalidInputError: a file and its copy would be
+    the same.
     """
     running: list[Future[None]] = []
     copied = progress.bound(copy_file)

@@ -96,15 +96,9 @@ _NEVER_REUSED = re.compile(
 class DiskSettings(NamedTuple):
     """What the options say.
 
-    Attributes
-    ----------
-    folder : str
-        The cache is a folder in it.
-    max_bytes : int
-    keeps_data : bool
-        Whether also the values of data files are kept.
-    is_default : bool
-        Whether no option names the folder. It must exist.
+    - `folder`: The cache is a folder in it.
+    - `keeps_data`: Whether also the values of data files are kept.
+    - `is_default`: Whether no option names the folder. It must exist.
     """
 
     folder: str
@@ -132,9 +126,7 @@ def use_by_default(folder: str | None) -> None:
 def parse_settings(options: Mapping[str, Any]) -> DiskSettings | None:
     """Return what the storage options and the environment say; None if nothing is kept.
 
-    Raises
-    ------
-    InvalidOptionError
+    Raises InvalidOptionError.
     """
     folder, label = _value(options, DISK_CACHE)
     is_default = folder is None
@@ -180,12 +172,8 @@ def is_never_reused(path: str) -> bool:
 def identity_of(scheme: str, options: Mapping[str, Any], source: str | None) -> bytes | None:
     """Return a digest of all that decides which store a process sees; None if that is unknown.
 
-    Parameters
-    ----------
-    options : mapping
-        Arguments of the file system, without those that expire.
-    source : str, optional
-        Where credentials that expire come from.
+    - `options`: Arguments of the file system, without those that expire.
+    - `source`: Where credentials that expire come from.
     """
     import fsspec.config
 
@@ -213,12 +201,7 @@ def bypassed() -> Iterator[None]:
 
 
 class DiskRanges:
-    """The ranges in a folder. Threads and processes share it.
-
-    Parameters
-    ----------
-    settings : DiskSettings
-    """
+    """The ranges in a folder. Threads and processes share it."""
 
     def __init__(self, settings: DiskSettings) -> None:
         self._settings = settings
@@ -252,10 +235,7 @@ class DiskRanges:
     def read(self, name: str, length: int) -> Bytes | None:
         """Return the bytes of an entry; None if it is missing or damaged.
 
-        Parameters
-        ----------
-        length : int
-            The number of its bytes; -1 if it is unknown.
+        - `length`: The number of its bytes; -1 if it is unknown.
         """
         if _Process.bypassed:
             return None
@@ -379,10 +359,7 @@ class DiskRanges:
     def _entries(self, directory: int, only: str | None = None) -> list[tuple[float, int, str]]:
         """Return time of the last use, bytes and name of each entry.
 
-        Parameters
-        ----------
-        only : str, optional
-            The only folder whose entries are returned.
+        - `only`: The only folder whose entries are returned.
         """
         entries = []
         folders = [only] if only is not None else os.listdir(directory)
@@ -509,15 +486,9 @@ class DiskRanges:
 class DiskFile:
     """The kept ranges of a file.
 
-    Parameters
-    ----------
-    ranges : DiskRanges
-    identity : bytes
-        The digest of the store.
-    uri : str
-        The file.
-    size : int, optional
-        Its length, if it is known when the ranges are read.
+    - `identity`: The digest of the store.
+    - `uri`: The file.
+    - `size`: Its length, if it is known when the ranges are read.
     """
 
     def __init__(self, ranges: DiskRanges, identity: bytes, uri: str, size: int | None) -> None:

@@ -21,11 +21,7 @@ _LENGTH = 12
 class Tagged(NamedTuple):
     """A file of a listing.
 
-    Attributes
-    ----------
-    name : str
-    tag : str or None
-        None if the listing has no entity tags.
+    - `tag`: None if the listing has no entity tags.
     """
 
     name: str

@@ -44,12 +44,8 @@ class LockTakenError(StorageError):
 def translated(name: str, options: Mapping[str, object] | None = None) -> Iterator[None]:
     """Translate any exception of a store into StorageError or MissingFileError.
 
-    Parameters
-    ----------
-    name : str
-        Name of the file in the error.
-    options : mapping, optional
-        Storage options. Values that may be secrets are masked in the text of the store.
+    - `name`: Name of the file in the error.
+    - `options`: Storage options. Values that may be secrets are masked in the text of the store.
     """
     try:
         yield

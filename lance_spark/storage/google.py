@@ -92,15 +92,9 @@ def renew(fs: Any, arguments: RenewedArguments) -> None:
 def first_files(fs: Any, folder: str, limit: int, after: str, retries: Retries) -> list[Tagged]:
     """Return the first objects in a folder, usually by one request.
 
-    Parameters
-    ----------
-    fs : gcsfs file system
-    folder : str
-        URI of the folder.
-    limit : int
-        Most names to return, up to 1,000.
-    after : str
-        Only names after this one, in the order of their bytes.
+    - `folder`: URI of the folder.
+    - `limit`: Most names to return, up to 1,000.
+    - `after`: Only names after this one, in the order of their bytes.
     """
     bucket, key, _ = fs.split_path(folder)
     prefix = f"{key}/" if key else ""
@@ -225,12 +219,8 @@ class GoogleOutput(PartsOutput):
 class _Sending:
     """The upload of one part.
 
-    Parameters
-    ----------
-    start : int
-        Offset of the part in the file.
-    last : bool
-        Whether it is the last part, which completes the object.
+    - `start`: Offset of the part in the file.
+    - `last`: Whether it is the last part, which completes the object.
     """
 
     def __init__(

@@ -67,7 +67,7 @@ class IoCounts:
             return IOStats(self._reads, self._read_bytes, self._writes, self._written_bytes)
 
 
-class _Known:
+class _CountsByUri:
     """The counts of a process by the URI of the root, as long as a store of this root exists."""
 
     lock = threading.Lock()
@@ -76,18 +76,18 @@ class _Known:
 
 def counts_of(uri: str) -> IoCounts:
     """Return the counts of a root."""
-    with _Known.lock:
-        counts = _Known.by_uri.get(uri)
+    with _CountsByUri.lock:
+        counts = _CountsByUri.by_uri.get(uri)
         if counts is None:
-            counts = _Known.by_uri[uri] = IoCounts()
+            counts = _CountsByUri.by_uri[uri] = IoCounts()
         return counts
 
 
 @after_fork
 def _renew_locks() -> None:
     # Another thread of the parent may have held a lock.
-    _Known.lock = threading.Lock()
-    for counts in list(_Known.by_uri.values()):
+    _CountsByUri.lock = threading.Lock()
+    for counts in list(_CountsByUri.by_uri.values()):
         counts._lock = threading.Lock()
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from lance_spark._forks import after_fork
 from lance_spark.storage.disk_ranges import DiskFile
 from lance_spark.storage.memory import CacheStats, cache_limit
-from lance_spark.storage.scheduler import Request
+from lance_spark.storage.scheduler import ReadRequest
 from lance_spark.storage.source import ByteRange, Bytes
 
 #: Longer ranges hold values, which are not read again as often. As long as the end of a file that
@@ -56,10 +56,7 @@ def default_bytes() -> int:
 class KeptRanges:
     """Ranges by file. Threads share it.
 
-    Parameters
-    ----------
-    max_bytes : int, optional
-        By default `default_bytes`.
+    - `max_bytes`: By default `default_bytes`.
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:
@@ -70,7 +67,7 @@ class KeptRanges:
         """Drop all ranges, and replace the lock, which another thread may hold."""
         self._lock = threading.Lock()
         self._files: OrderedDict[Hashable, dict[ByteRange, Bytes]] = OrderedDict()
-        self._under_way: dict[tuple[Hashable, ByteRange], Request] = {}
+        self._under_way: dict[tuple[Hashable, ByteRange], ReadRequest] = {}
         self._unused: set[tuple[Hashable, ByteRange]] = set()
         self._bytes = self._hits = self._misses = 0
 
@@ -90,7 +87,7 @@ class KeptRanges:
         with self._lock:
             return (file, byte_range) in self._under_way or byte_range in self._files.get(file, ())
 
-    def expect(self, file: Hashable, byte_range: ByteRange, request: Request) -> bool:
+    def expect(self, file: Hashable, byte_range: ByteRange, request: ReadRequest) -> bool:
         """Return whether a range is neither kept nor under way, so that the request is sent."""
         key = file, byte_range
         with self._lock:
@@ -118,7 +115,7 @@ class KeptRanges:
             self._unused.discard(key)
             return is_first
 
-    def _arrived(self, key: tuple[Hashable, ByteRange], request: Request) -> None:
+    def _arrived(self, key: tuple[Hashable, ByteRange], request: ReadRequest) -> None:
         file, (offset, length) = key
         is_complete = not request.cancelled() and request.exception() is None
         if is_complete and (length < 0 or len(request.result()) == length):
@@ -129,7 +126,7 @@ class KeptRanges:
             if self._under_way.get(key) is request:
                 del self._under_way[key]
 
-    def get(self, file: Hashable, byte_range: ByteRange) -> Bytes | Request | None:
+    def get(self, file: Hashable, byte_range: ByteRange) -> Bytes | ReadRequest | None:
         """Return the bytes of a range of a file, or the request for them; None if neither."""
         with self._lock:
             request = self._under_way.get((file, byte_range))
@@ -151,14 +148,12 @@ class KeptRanges:
             return byte_range in self._files.get(file, ())
 
     def put(
-        self, file: Hashable, byte_range: ByteRange, data: Bytes, request: Request | None = None
+        self, file: Hashable, byte_range: ByteRange, data: Bytes, request: ReadRequest | None = None
     ) -> None:
         """Keep the bytes of a range, unless they are too many.
 
-        Parameters
-        ----------
-        request : Request, optional
-            The request for them, which was expected: they are kept unless the file was forgotten.
+        - `request`: The request for them, which was expected: they are kept unless the file was
+          forgotten.
         """
         if len(data) > (MAX_FILE if byte_range == WHOLE else MAX_LENGTH):
             return
@@ -203,17 +198,8 @@ class Keep(Enum):
 class KeptFile:
     """The ranges of a file that this process keeps, and those on the disk.
 
-    Parameters
-    ----------
-    key : hashable
-        The file in `KEPT`.
-    disk : DiskFile, optional
-    keeps_all : bool
-        Whether the disk has all ranges of the file, not only those that describe it.
-
-    Attributes
-    ----------
-    keeps_all : bool
+    - `key`: The file in `KEPT`.
+    - `keeps_all`: Whether the disk has all ranges of the file, not only those that describe it.
     """
 
     def __init__(
@@ -223,13 +209,10 @@ class KeptFile:
         self._disk = disk
         self.keeps_all = disk is not None and keeps_all
 
-    def get(self, byte_range: ByteRange, *, on_disk: bool) -> Bytes | Request | None:
+    def get(self, byte_range: ByteRange, *, on_disk: bool) -> Bytes | ReadRequest | None:
         """Return the bytes of a range, or the request for them; None if neither.
 
-        Parameters
-        ----------
-        on_disk : bool
-            Whether the range describes the file, so that the disk can have it.
+        - `on_disk`: Whether the range describes the file, so that the disk can have it.
         """
         found = KEPT.get(self._key, byte_range)
         if found is None and (on_disk or self.keeps_all):
@@ -246,7 +229,7 @@ class KeptFile:
         """Return whether an expected range is used for the first time."""
         return KEPT.is_first_use(self._key, byte_range)
 
-    def expect(self, byte_range: ByteRange, request: Request) -> bool:
+    def expect(self, byte_range: ByteRange, request: ReadRequest) -> bool:
         """Return whether a range that describes the file is unknown: the request is sent."""
         if KEPT.knows(self._key, byte_range) or self._from_disk(byte_range) is not None:
             return False
@@ -266,7 +249,7 @@ class KeptFile:
         """Return a range of any length that is on the disk only; None if it is not."""
         return None if self._disk is None else self._disk.read(byte_range)
 
-    def put_later(self, byte_range: ByteRange, request: Request) -> None:
+    def put_later(self, byte_range: ByteRange, request: ReadRequest) -> None:
         """Write the bytes of a request to the disk when they are there."""
         disk, length = self._disk, byte_range.length
 

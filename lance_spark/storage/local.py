@@ -44,18 +44,10 @@ class LocalSource:
 
     `read` returns read-only arrays of their own, which no later change of the file changes.
 
-    Parameters
-    ----------
-    path : str
-        Absolute path.
-    size : int, optional
-        Length that the file must have, in bytes.
+    - `path`: Absolute path.
+    - `size`: Length that the file must have, in bytes.
 
-    Raises
-    ------
-    CorruptFileError
-        The file has another length.
-    MissingFileError, StorageError
+    Raises MissingFileError, StorageError. Raises CorruptFileError: the file has another length.
     """
 
     def __init__(self, path: str, size: int | None = None) -> None:
@@ -129,10 +121,7 @@ class _Descriptor:
             os.close(self.number)
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
-        """Return the bytes of ranges; None if the file ends before.
-
-        Raises OSError.
-        """
+        """Return the bytes of ranges; None if the file ends before. Raises OSError."""
         if len(ranges) == 1:
             ((start, length),) = ranges
             return self._parts([start], [length])

@@ -74,12 +74,8 @@ def memory_share(share: int, least: int, most: int) -> int:
 def cache_limit(variable: str, share: int, least: int, most: int) -> int:
     """Return the most bytes of a cache: those of an environment variable, or a part of the memory.
 
-    Parameters
-    ----------
-    variable : str
-        Name of the variable, which has MiB.
-    share, least, most : int
-        See `memory_share`.
+    - `variable`: Name of the variable, which has MiB.
+    - `share`, `least`, `most`: See `memory_share`.
     """
     text = os.environ.get(variable, "").strip()
     return int(text) << 20 if text.isdecimal() else memory_share(share, least, most)

@@ -67,7 +67,7 @@ _CONFLICT, _EXISTS, _MISSING, _DENIED = 409, 412, 404, (401, 403)
 _METADATA_SERVER = "169.254.169.254"
 
 
-class _Known:
+class _OpenFileSystems:
     """The file systems of this process, and whether obstore has started its threads here."""
 
     lock = threading.Lock()
@@ -78,14 +78,14 @@ class _Known:
 
 @after_fork
 def _forked() -> None:
-    _Known.lock = threading.Lock()
-    _Known.is_unusable = _Known.is_started
-    _Known.file_systems.clear()
+    _OpenFileSystems.lock = threading.Lock()
+    _OpenFileSystems.is_unusable = _OpenFileSystems.is_started
+    _OpenFileSystems.file_systems.clear()
 
 
 def is_usable() -> bool:
     """Return whether this process can use obstore: it is no fork of one that has used it."""
-    return not _Known.is_unusable
+    return not _OpenFileSystems.is_unusable
 
 
 def connect(location: Location, arguments: Mapping[str, Any]) -> ObstoreFileSystem:
@@ -99,26 +99,21 @@ def connect(location: Location, arguments: Mapping[str, Any]) -> ObstoreFileSyst
     key = (location.scheme, *sorted(f"{name}={value!r}" for name, value in arguments.items()))
     if arguments.get("skip_instance_cache"):
         return ObstoreFileSystem(config)
-    with _Known.lock:
-        fs = _Known.file_systems.get(key)
+    with _OpenFileSystems.lock:
+        fs = _OpenFileSystems.file_systems.get(key)
         if fs is None:
-            fs = _Known.file_systems[key] = ObstoreFileSystem(config)
-        _Known.file_systems.move_to_end(key)
-        while len(_Known.file_systems) > _MOST_FILE_SYSTEMS:
-            _Known.file_systems.popitem(last=False)
+            fs = _OpenFileSystems.file_systems[key] = ObstoreFileSystem(config)
+        _OpenFileSystems.file_systems.move_to_end(key)
+        while len(_OpenFileSystems.file_systems) > _MOST_FILE_SYSTEMS:
+            _OpenFileSystems.file_systems.popitem(last=False)
     return fs
 
 
 class ObstoreFileSystem(AsyncFileSystem):  # type: ignore[misc]
     """The buckets of one server.
 
-    Attributes
-    ----------
-    server : str
-        URL of the server.
-    family : str
-        "s3", "google" or "azure".
-    lance_objects : ObstoreObjects
+    - `server`: URL of the server.
+    - `family`: "s3", "google" or "azure".
     """
 
     protocol = "obstore"
@@ -155,12 +150,8 @@ class ObstoreFileSystem(AsyncFileSystem):  # type: ignore[misc]
     def store(self, bucket: str, retries: Retries | None = None, *, bulk: bool = False) -> Any:
         """Return obstore's store of a bucket.
 
-        Parameters
-        ----------
-        retries : Retries, optional
-            How often obstore repeats requests; by default never.
-        bulk : bool
-            Whether one request deletes many objects of S3.
+        - `retries`: How often obstore repeats requests; by default never.
+        - `bulk`: Whether one request deletes many objects of S3.
         """
         if self._process != os.getpid():
             raise RuntimeError("a file system of obstore cannot be used after a fork")
@@ -178,7 +169,7 @@ class ObstoreFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     def _new_store(self, bucket: str, retries: Retries | None, bulk: bool) -> Any:
         config = self._config
-        _Known.is_started = True
+        _OpenFileSystems.is_started = True
         settings = dict(config.settings)
         if config.family == "s3":
             settings["disable_bulk_delete"] = not bulk
@@ -434,14 +425,9 @@ class ObstoreOutput:
     A thread hands the parts to obstore, which sends them in parallel, and removes them if the
     upload fails. The writer waits while a further part waits for its turn.
 
-    Parameters
-    ----------
-    name : str
-        Name of the object in errors.
-    secrets : mapping
-        Options whose values no error shows.
-    replace : bool
-        Whether an object can exist already; `abort` leaves it.
+    - `name`: Name of the object in errors.
+    - `secrets`: Options whose values no error shows.
+    - `replace`: Whether an object can exist already; `abort` leaves it.
     """
 
     def __init__(

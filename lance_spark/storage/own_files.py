@@ -17,15 +17,9 @@ _OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 def open_folder(folder: str | Path, *, directory: int | None = None) -> int:
     """Return a descriptor of a folder, which the caller closes.
 
-    Parameters
-    ----------
-    directory : int, optional
-        Descriptor of the folder that a relative path begins in.
+    - `directory`: Descriptor of the folder that a relative path begins in.
 
-    Raises
-    ------
-    OSError
-        There is none, or others than this user may write to it.
+    Raises OSError: there is none, or others than this user may write to it.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(folder, flags, dir_fd=directory)
@@ -38,17 +32,10 @@ def open_folder(folder: str | Path, *, directory: int | None = None) -> int:
 def open_file(directory: int, name: str) -> tuple[int, os.stat_result]:
     """Open a file for reading; return its descriptor, which the caller closes, and its status.
 
-    Parameters
-    ----------
-    directory : int
-        Descriptor of a folder.
-    name : str
-        Relative to the folder.
+    - `directory`: Descriptor of a folder.
+    - `name`: Relative to the folder.
 
-    Raises
-    ------
-    OSError
-        There is none, or others than this user may write to it.
+    Raises OSError: there is none, or others than this user may write to it.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=directory)

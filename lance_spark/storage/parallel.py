@@ -25,14 +25,9 @@ def read_all(
 ) -> list[_Result]:
     """Return the result of `read` for each item.
 
-    Parameters
-    ----------
-    read : callable
-        Called by several threads, unless `local`.
-    local : bool
-        Whether the files are on a local disk.
-    at_once : int
-        Most calls at the same time.
+    - `read`: Called by several threads, unless `local`.
+    - `local`: Whether the files are on a local disk.
+    - `at_once`: Most calls at the same time.
     """
     if local or len(items) < 2 or at_once < 2:
         return [read(item) for item in items]

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.storage.remote import MAX_GAP, PART, RemoteSource, coalesce
-from lance_spark.storage.scheduler import Group, Request, stop_all
+from lance_spark.storage.scheduler import Group, ReadRequest, stop_all
 from lance_spark.storage.source import ByteRange, Bytes
 
 
-class Part(NamedTuple):
+class BufferRange(NamedTuple):
     """Bytes `start` to `stop` of a buffer of a file."""
 
     buffer: ByteRange
@@ -36,7 +36,7 @@ class _Piece(NamedTuple):
 
     start: int
     stop: int
-    request: Request
+    request: ReadRequest
 
 
 @dataclass(slots=True)
@@ -61,28 +61,22 @@ class _Buffer:
 class AheadSource:
     """A `Ranges` over a file, for one thread at a time.
 
-    Parameters
-    ----------
-    source : RemoteSource
-        Not closed together with this object. It counts the reads of this object too.
+    - `source`: Not closed together with this object. It counts the reads of this object too.
     """
 
     def __init__(self, source: RemoteSource) -> None:
         self._source = source
         # After an error, a request ahead would repeat as often as the failed one.
         self._ahead = source.group()
-        self._requests: list[Request] = []
+        self._requests: list[ReadRequest] = []
         self._buffers: dict[ByteRange, _Buffer] = {}
         self._byte_ranges: list[ByteRange] = []
         self._steps: deque[list[_Buffer]] = deque()
 
-    def expect(self, parts: Sequence[Part]) -> int:
+    def expect(self, parts: Sequence[BufferRange]) -> int:
         """Begin to fetch the ranges of the next step that are not being fetched yet.
 
-        Returns
-        -------
-        int
-            Bytes that this call fetches.
+        Returns bytes that this call fetches.
         """
         new_ranges: list[ByteRange] = []
         lacking: list[_Buffer] = []

@@ -21,7 +21,7 @@ from lance_spark.storage.memory import memory_share
 from lance_spark.storage.objects import objects_of
 from lance_spark.storage.options.fsspec_options import IO_THREADS, READ_AHEAD_BYTES, family_of
 from lance_spark.storage.retry import Retries, protocols
-from lance_spark.storage.scheduler import Group, Request, Scheduler, stop_all
+from lance_spark.storage.scheduler import Group, ReadRequest, Scheduler, stop_all
 from lance_spark.storage.source import ByteRange, Bytes, ReadCounts, outside
 
 #: Reading this many unneeded bytes costs less than another request.
@@ -82,10 +82,7 @@ def coalesce(ranges: Sequence[ByteRange]) -> list[MergedRead]:
 class RemoteSource:
     """A file behind fsspec; see `ByteSource`.
 
-    Parameters
-    ----------
-    keep : callable, optional
-        Returns what is kept of a file that never changes, given its size.
+    - `keep`: Returns what is kept of a file that never changes, given its size.
     """
 
     def __init__(
@@ -117,12 +114,12 @@ class RemoteSource:
         self._kept = keep(size) if keep else None
         #: Most bytes at the end of the file that are read when it is opened.
         self.end_bytes = MAX_LENGTH
-        self._end: Request | None = None
+        self._end: ReadRequest | None = None
         # The last merged reads with bytes between their ranges: mostly the next ranges.
         self._merged: deque[tuple[int, int, Bytes]] = deque(maxlen=_MERGED_READS)
 
     @property
-    def end(self) -> Request | None:
+    def end(self) -> ReadRequest | None:
         """The request for the end of the file, which has been answered; None before."""
         return self._end
 
@@ -131,7 +128,7 @@ class RemoteSource:
 
         The pages of the last columns are there, too.
         """
-        self._end = Request(self.group(), self._path, self.size - len(data), self.size)
+        self._end = ReadRequest(self.group(), self._path, self.size - len(data), self.size)
         self._end.is_taken = True
         self._end.set_result(data)
 
@@ -140,7 +137,7 @@ class RemoteSource:
         if self._kept is None or not byte_range.length:
             return
         stop = byte_range.offset + byte_range.length
-        request = Request(self.group(), self._path, byte_range.offset, stop)
+        request = ReadRequest(self.group(), self._path, byte_range.offset, stop)
         if self._kept.expect(self._kept_as(byte_range), request):
             self._scheduler.send([request], ahead=True)
 
@@ -170,14 +167,14 @@ class RemoteSource:
     def _finish(
         self,
         ranges: Sequence[ByteRange],
-        known: Sequence[Bytes | Request | None],
+        known: Sequence[Bytes | ReadRequest | None],
         missing: Sequence[int],
         fetched: Callable[[], list[Bytes]],
         describe: bool,
     ) -> list[Bytes]:
         """Wait for ranges that are known or have been requested."""
         answer: list[Any] = list(known)
-        under_way = [number for number, data in enumerate(known) if isinstance(data, Request)]
+        under_way = [number for number, data in enumerate(known) if isinstance(data, ReadRequest)]
         for number in under_way:
             answer[number] = self._arrived(answer[number], ranges[number].length)
         failed = [number for number in under_way if answer[number] is None]
@@ -196,7 +193,7 @@ class RemoteSource:
         is_whole = MAX_LENGTH < byte_range.length == self.size <= self.end_bytes
         return WHOLE if is_whole else byte_range
 
-    def _known(self, byte_range: ByteRange, describe: bool) -> Bytes | Request | None:
+    def _known(self, byte_range: ByteRange, describe: bool) -> Bytes | ReadRequest | None:
         """Return a range that is kept, or the request if it is under way; None if neither."""
         offset, length = byte_range
         end = self._end
@@ -215,7 +212,7 @@ class RemoteSource:
             self.counts.add(1, length)
         return kept
 
-    def _arrived(self, request: Request, length: int) -> Bytes | None:
+    def _arrived(self, request: ReadRequest, length: int) -> Bytes | None:
         """Wait for a request of any reader; return None if it failed."""
         begun = perf_counter_ns()
         self.need([request])
@@ -264,19 +261,16 @@ class RemoteSource:
 
     def begin(
         self, group: Group, parts: Sequence[tuple[int, int]], *, ahead: bool = False
-    ) -> list[Request]:
+    ) -> list[ReadRequest]:
         """Request parts of the file, given by first byte and end; they are not counted.
 
-        Parameters
-        ----------
-        ahead : bool
-            Whether the parts are not needed yet.
+        - `ahead`: Whether the parts are not needed yet.
         """
         if self._kept is None or not self._kept.keeps_all:
             return self._scheduler.submit(group, self._path, parts, ahead=ahead)
         requests, sent = [], []
         for start, stop in parts:
-            request = Request(group, self._path, start, stop)
+            request = ReadRequest(group, self._path, start, stop)
             byte_range = ByteRange(start, stop - start)
             data = self._kept.get_values(byte_range)
             if data is None:
@@ -289,11 +283,11 @@ class RemoteSource:
             self._scheduler.send(sent, ahead=ahead)
         return requests
 
-    def need(self, requests: Sequence[Request]) -> None:
+    def need(self, requests: Sequence[ReadRequest]) -> None:
         """Send requests before those of other readers that do not wait yet."""
         self._scheduler.need(requests)
 
-    def result(self, request: Request) -> Bytes:
+    def result(self, request: ReadRequest) -> Bytes:
         """Wait for the bytes of a request."""
         with translated(self.name, self._options):
             data = request.result()
@@ -308,7 +302,7 @@ class RemoteSource:
             )
         return np.frombuffer(data, dtype=np.uint8)
 
-    def _results(self, requests: Sequence[Request]) -> list[Any]:
+    def _results(self, requests: Sequence[ReadRequest]) -> list[Any]:
         """Wait for requests of one group."""
         begun = perf_counter_ns()
         try:
@@ -396,7 +390,7 @@ def _key_of(fs: Any) -> bytes:
     return blake2b(arguments, digest_size=_KEY_BYTES).digest()
 
 
-def arrived(request: Request) -> Any:
+def arrived(request: ReadRequest) -> Any:
     """Wait for a request of any reader; return None if it failed, so that it is sent once more."""
     try:
         return request.result()

@@ -48,17 +48,13 @@ _MOST_CLIENTS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _RenewalFunction:
     """The function that returns new credentials.
 
-    Attributes
-    ----------
-    function : str
-        ``package.module:name`` of a function. It takes `request`, and returns storage options.
-    request : mapping
-        May hold secrets.
-    names : frozenset of str
-        Lower-case names of the storage options that it returns.
+    - `function`: ``package.module:name`` of a function. It takes `request`, and returns storage
+      options.
+    - `request`: May hold secrets.
+    - `names`: Lower-case names of the storage options that it returns.
     """
 
     function: str
@@ -66,7 +62,7 @@ class _Source:
     names: frozenset[str]
 
     @classmethod
-    def parse(cls, text: object) -> _Source:
+    def parse(cls, text: object) -> _RenewalFunction:
         """Read the text of `source_text`. Raises InvalidOptionError, which shows no part of it."""
         try:
             parts = json.loads(text)  # type: ignore[arg-type]
@@ -84,7 +80,7 @@ class _Source:
 
 
 def source_text(function: str, request: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Return the text of the option `credential_source`; see `_Source`."""
+    """Return the text of the option `credential_source`; see `_RenewalFunction`."""
     parts = {"function": function, "names": sorted(map(str.lower, names)), "request": request}
     return json.dumps(parts, sort_keys=True)
 
@@ -92,13 +88,10 @@ def source_text(function: str, request: Mapping[str, Any], names: Iterable[str])
 class Credentials:
     """Storage options that expire.
 
-    Attributes
-    ----------
-    secrets : mapping
-        All recent values. Errors must not show them.
+    - `secrets`: All recent values. Errors must not show them.
     """
 
-    def __init__(self, source: _Source | None, values: Mapping[str, Any]) -> None:
+    def __init__(self, source: _RenewalFunction | None, values: Mapping[str, Any]) -> None:
         self._source = source
         self._lock = ForkLock()
         self._clients: LastUsed[tuple[Any, ...], Any] = LastUsed(_MOST_CLIENTS)
@@ -133,10 +126,7 @@ class Credentials:
     def current(self) -> Mapping[str, Any]:
         """Return the values; ask the source if they expire soon.
 
-        Raises
-        ------
-        StorageError
-            The values have expired, and the source gave no new values.
+        Raises StorageError: the values have expired, and the source gave no new values.
         """
         if self.is_due:
             with self._lock:
@@ -198,12 +188,8 @@ class Credentials:
 class RenewedArguments:
     """The arguments of a file system, with the newest credentials.
 
-    Parameters
-    ----------
-    scheme : str
-        Scheme of the URI.
-    options : mapping
-        All storage options at first.
+    - `scheme`: Scheme of the URI.
+    - `options`: All storage options at first.
     """
 
     def __init__(self, credentials: Credentials, scheme: str, options: Mapping[str, Any]) -> None:
@@ -234,7 +220,7 @@ def merged(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, A
     return {**kept, **values}
 
 
-class _Known:
+class _KnownCredentials:
     """The credentials of a process, by their source."""
 
     lock = threading.Lock()
@@ -244,26 +230,23 @@ class _Known:
 def credentials_of(options: Mapping[str, Any]) -> Credentials | None:
     """Return the credentials among storage options, if they expire.
 
-    Raises
-    ------
-    InvalidOptionError
-        A value is invalid.
+    Raises InvalidOptionError: a value is invalid.
     """
     lower = {name.lower(): value for name, value in options.items()}
     if EXPIRES_AT not in lower:
         return None
     text = lower.get(CREDENTIAL_SOURCE)
-    source = None if text is None else _Source.parse(text)
+    source = None if text is None else _RenewalFunction.parse(text)
     names = {EXPIRES_AT, REFRESH_OFFSET} | (source.names if source else set())
     values = {name: lower[name] for name in names if name in lower}
     key = json.dumps(values, sort_keys=True, default=str) if source is None else str(text)
-    with _Known.lock:
-        known = _Known.by_source.get(key)
+    with _KnownCredentials.lock:
+        known = _KnownCredentials.by_source.get(key)
         if known is None:
-            known = _Known.by_source[key] = Credentials(source, values)
-        _Known.by_source.move_to_end(key)
-        while len(_Known.by_source) > _MOST_SOURCES:
-            _Known.by_source.popitem(last=False)
+            known = _KnownCredentials.by_source[key] = Credentials(source, values)
+        _KnownCredentials.by_source.move_to_end(key)
+        while len(_KnownCredentials.by_source) > _MOST_SOURCES:
+            _KnownCredentials.by_source.popitem(last=False)
     known.adopt(values)
     return known
 
@@ -271,8 +254,8 @@ def credentials_of(options: Mapping[str, Any]) -> Credentials | None:
 @after_fork
 def _renew_locks() -> None:
     # Another thread of the parent may have held a lock.
-    _Known.lock = threading.Lock()
-    _Known.by_source.clear()
+    _KnownCredentials.lock = threading.Lock()
+    _KnownCredentials.by_source.clear()
 
 
 def _now() -> float:

@@ -105,13 +105,9 @@ _LASTING = (
 class Retries:
     """How often requests are repeated.
 
-    Attributes
-    ----------
-    timeout : float
-        Seconds.
-    below : bool
-        Whether the package below repeats requests itself, so that only failures which it does not
-        repeat are repeated here.
+    - `timeout`: Seconds.
+    - `below`: Whether the package below repeats requests itself, so that only failures which it
+      does not repeat are repeated here.
     """
 
     max_retries: int = DEFAULT_MAX_RETRIES
@@ -206,25 +202,12 @@ def create_once(
     file is read: a file with the same bytes counts as created by this call, also if another client
     wrote the same bytes.
 
-    Parameters
-    ----------
-    put : callable
-        Returns whether it created the file. Raises StorageError.
-    look : callable
-        Returns the content of the file, or None if it does not exist. Raises StorageError.
-    data : bytes
-        Content that `put` writes.
+    - `put`: Returns whether it created the file. Raises StorageError.
+    - `look`: Returns the content of the file, or None if it does not exist. Raises StorageError.
+    - `data`: Content that `put` writes.
 
-    Returns
-    -------
-    bool
-        False if another client created the file.
-
-    Raises
-    ------
-    StorageError
-        It is unknown whether the file was created. If `is_refusal` is true of the error, it
-        certainly was not.
+    False if another client created the file. Raises StorageError: it is unknown whether the file
+    was created. If `is_refusal` is true of the error, it certainly was not.
     """
     tries = retries.tries()
     doubt: StorageError | None = None

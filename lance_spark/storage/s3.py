@@ -172,13 +172,13 @@ def _newest(arguments: RenewedArguments) -> Any:
     """Return credentials as a signer of requests takes them."""
     from aiobotocore.credentials import AioCredentials
 
-    class Newest(AioCredentials):  # type: ignore[misc]
+    class RenewedCredentials(AioCredentials):  # type: ignore[misc]
         async def get_frozen_credentials(self) -> Any:
             current = await arguments.of_loop()
             names = ("key", "secret", "token")
             return await AioCredentials(*map(current.get, names)).get_frozen_credentials()
 
-    return Newest("", "")
+    return RenewedCredentials("", "")
 
 
 def head(fs: Any, path: str) -> dict[str, Any]:
@@ -225,18 +225,11 @@ def entries(
 ) -> Iterator[dict[str, Any]]:
     """Yield the objects and folders in a folder. Each page of the listing is repeated as needed.
 
-    Parameters
-    ----------
-    fs : s3fs file system
-    folder : str
-        URI of the folder.
-    deep : bool
-        Yield objects at any depth instead, and no folders.
+    - `folder`: URI of the folder.
+    - `deep`: Yield objects at any depth instead, and no folders.
 
-    Yields
-    ------
-    dict
-        `name` with the bucket, `size`, `type` ("file" or "directory"), `LastModified` of objects.
+    Yields `name` with the bucket, `size`, `type` ("file" or "directory"), `LastModified` of
+    objects.
     """
     bucket, key, _ = fs.split_path(folder.rstrip("/"))
     parameters: dict[str, Any] = {

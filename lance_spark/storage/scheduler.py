@@ -40,10 +40,7 @@ from lance_spark.storage.retry import LOOK_SECONDS, Retries, is_beyond_end
 class Reader:
     """A scan or another reader with several threads, which share its turns.
 
-    Attributes
-    ----------
-    is_stopped : bool
-        Whether it needs no more bytes: its requests are not sent, nor repeated.
+    - `is_stopped`: Whether it needs no more bytes: its requests are not sent, nor repeated.
     """
 
     def __init__(self) -> None:
@@ -73,12 +70,7 @@ def reading_for(reader: Reader) -> Iterator[None]:
 class Group:
     """Requests that stop together.
 
-    Attributes
-    ----------
-    retries : Retries
-    reader : Reader
-    error : BaseException or None
-        The lasting error of one of them: those that are still waiting raise it, too.
+    - `error`: The lasting error of one of them: those that are still waiting raise it, too.
     """
 
     __slots__ = ("_is_stopped", "error", "reader", "retries")
@@ -99,17 +91,12 @@ class Group:
         self._is_stopped = True
 
 
-class Request(Future[Any]):
+class ReadRequest(Future[Any]):
     """Bytes `start` to `stop` of a file; the result may be shorter if the file is.
 
-    Attributes
-    ----------
-    start, stop : int or None
-        None for the beginning and the end of the file.
-    is_taken : bool
-        Whether it left the queues.
-    is_kept : bool
-        Whether the bytes were known, so that it was never sent.
+    - `start`, `stop`: None for the beginning and the end of the file.
+    - `is_taken`: Whether it left the queues.
+    - `is_kept`: Whether the bytes were known, so that it was never sent.
     """
 
     is_kept = False
@@ -132,10 +119,10 @@ class _Turns:
     """A queue of requests. Readers take turns; each has its requests in order."""
 
     def __init__(self) -> None:
-        self._by_reader: dict[Reader, deque[Request]] = {}
+        self._by_reader: dict[Reader, deque[ReadRequest]] = {}
         self._readers: deque[Reader] = deque()
 
-    def add(self, requests: Iterable[Request]) -> None:
+    def add(self, requests: Iterable[ReadRequest]) -> None:
         for request in requests:
             reader = request.group.reader
             waiting = self._by_reader.get(reader)
@@ -144,7 +131,7 @@ class _Turns:
                 self._readers.append(reader)
             waiting.append(request)
 
-    def pop(self) -> Request | None:
+    def pop(self) -> ReadRequest | None:
         while self._readers:
             reader = self._readers[0]
             waiting = self._by_reader[reader]
@@ -164,11 +151,7 @@ class _Turns:
 class Scheduler:
     """Sends the requests to one file system of fsspec. Threads share it.
 
-    Parameters
-    ----------
-    fs : fsspec file system
-    at_once : int
-        Most requests that are under way at the same time.
+    - `at_once`: Most requests that are under way at the same time.
     """
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
@@ -208,30 +191,27 @@ class Scheduler:
         parts: Sequence[tuple[int | None, int | None]],
         *,
         ahead: bool = False,
-    ) -> list[Request]:
+    ) -> list[ReadRequest]:
         """Queue requests for parts of a file, given by first byte and end.
 
-        Parameters
-        ----------
-        ahead : bool
-            Whether the parts are not needed yet.
+        - `ahead`: Whether the parts are not needed yet.
         """
-        requests = [Request(group, path, start, stop) for start, stop in parts]
+        requests = [ReadRequest(group, path, start, stop) for start, stop in parts]
         self.send(requests, ahead=ahead)
         return requests
 
-    def send(self, requests: Sequence[Request], *, ahead: bool = False) -> None:
+    def send(self, requests: Sequence[ReadRequest], *, ahead: bool = False) -> None:
         """Queue requests; see `submit`."""
         with self._queues:
             (self._ahead if ahead else self._needed).add(requests)
         self._wake(len(requests))
 
-    def need(self, requests: Iterable[Request]) -> None:
+    def need(self, requests: Iterable[ReadRequest]) -> None:
         """Send requests before those that nobody waits for."""
         with self._queues:
             self._needed.add([request for request in requests if not request.is_taken])
 
-    def _next(self) -> Request | None:
+    def _next(self) -> ReadRequest | None:
         """Return the next request to send, unless enough are under way; it counts as sent."""
         while True:
             with self._queues:
@@ -279,7 +259,7 @@ class Scheduler:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, request: Request) -> None:
+    async def _run(self, request: ReadRequest) -> None:
         try:
             data = await self._fetch_async(request)
         except BaseException as error:
@@ -305,13 +285,13 @@ class Scheduler:
                 with self._queues:
                     self._running -= 1
 
-    def _failed(self, request: Request, error: BaseException) -> None:
+    def _failed(self, request: ReadRequest, error: BaseException) -> None:
         group = request.group
         if group.error is None:
             group.error = error
         request.set_exception(error)
 
-    async def _fetch_async(self, request: Request) -> Any:
+    async def _fetch_async(self, request: ReadRequest) -> Any:
         steps = _steps(request, may_be_cut=True)
         wait_seconds = next(steps)
         while True:
@@ -330,7 +310,7 @@ class Scheduler:
             except StopIteration as stop:
                 return stop.value
 
-    def _fetch(self, request: Request) -> Any:
+    def _fetch(self, request: ReadRequest) -> Any:
         steps = _steps(request, may_be_cut=False)
         wait_seconds = next(steps)
         while True:
@@ -348,15 +328,12 @@ class Scheduler:
                 return stop.value
 
 
-def _steps(request: Request, *, may_be_cut: bool) -> Generator[float, Any, Any]:
+def _steps(request: ReadRequest, *, may_be_cut: bool) -> Generator[float, Any, Any]:
     """Yield the seconds to wait, or 0 to send the request; take its answer, and return the last.
 
     Raises the error of the last answer.
 
-    Parameters
-    ----------
-    may_be_cut : bool
-        Whether an answer that is too short may be one that the network has cut.
+    - `may_be_cut`: Whether an answer that is too short may be one that the network has cut.
     """
     tries = request.group.retries.tries()
     size = None if request.stop is None else request.stop - (request.start or 0)
@@ -379,7 +356,7 @@ def _steps(request: Request, *, may_be_cut: bool) -> Generator[float, Any, Any]:
             return answer
 
 
-def stop_all(requests: Sequence[Request]) -> None:
+def stop_all(requests: Sequence[ReadRequest]) -> None:
     """Stop requests and the others of their groups, and wait for those that are under way."""
     for request in requests:
         request.group.stop()

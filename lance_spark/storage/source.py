@@ -99,12 +99,8 @@ class ByteSource(Protocol):
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         """Return the bytes of each range, in order.
 
-        Raises
-        ------
-        CorruptFileError
-            A range lies outside the file, or the store returned too few bytes.
-        StorageError
-            The store failed.
+        Raises CorruptFileError: a range lies outside the file, or the store returned too few bytes.
+        Raises StorageError: the store failed.
         """
         ...
 
@@ -163,20 +159,12 @@ def run_plans(source: Ranges, plans: Sequence[ReadPlan[T]]) -> list[T]:
 class JoinedSource:
     """A `ByteSource` over others.
 
-    Parameters
-    ----------
-    sources : sequence of ByteSource
-        At least one; closed with this one.
-    contents : sequence of uint8 array or None
-        All bytes of each source, if they are in memory. If all are, they are copied together.
-    ranges : sequence of Ranges, optional
-        What each source is read from; by default the source. The requests to all remote ones are
-        sent together.
-
-    Attributes
-    ----------
-    starts : list of int
-        First byte of each source.
+    - `sources`: At least one; closed with this one.
+    - `contents`: All bytes of each source, if they are in memory. If all are, they are copied
+      together.
+    - `ranges`: What each source is read from; by default the source. The requests to all remote
+      ones are sent together.
+    - `starts`: First byte of each source.
     """
 
     def __init__(

@@ -36,11 +36,12 @@ from lance_spark.storage.disk_ranges import (
     is_never_reused,
     parse_settings,
 )
+from lance_spark.storage.entity_tags import Tagged, tag_of
 from lance_spark.storage.errors import translated
 from lance_spark.storage.io_counts import CountedOutput, counts_of
 from lance_spark.storage.kept_ranges import KEPT, WHOLE, Keep, KeptFile
-from lance_spark.storage.listing import Folders
-from lance_spark.storage.objects import objects_of
+from lance_spark.storage.listing import FileInfo, local_tree, modified, remote_tree
+from lance_spark.storage.objects import Entry, objects_of
 from lance_spark.storage.options.fsspec_options import (
     COMMIT_LOCK,
     CREDENTIALS,
@@ -61,9 +62,9 @@ from lance_spark.storage.remote import (
 from lance_spark.storage.renewal import RenewedArguments, credentials_of, merged
 from lance_spark.storage.retry import MAX_RETRIES, Retries, create_once
 from lance_spark.storage.s3 import is_s3, prepare, single_tries
-from lance_spark.storage.scheduler import Group, Request, Scheduler
+from lance_spark.storage.scheduler import Group, ReadRequest, Scheduler
 from lance_spark.storage.source import ByteSource
-from lance_spark.storage.uri import Location, check_relative, check_root, escaped, parse_uri
+from lance_spark.storage.uri import Location, check_relative, check_root, escaped, join, parse_uri
 from lance_spark.storage.write import output as outputs
 from lance_spark.storage.write.output import LocalOutput, OutputFile
 
@@ -73,32 +74,30 @@ __all__ = ["ObjectStore", "OutputFile"]
 _BATCHES_AT_ONCE = 4
 
 
-class ObjectStore(Folders):
+# Named here because `ObjectStore.list` hides the built-in inside the class.
+_Names = list[str]
+_Files = list[tuple[str, int]]
+_TaggedFiles = list[Tagged]
+_Infos = list[FileInfo]
+_Entries = list[Entry]
+_Errors = list[StorageError | None]
+
+
+class ObjectStore:
     """The files below one root, usually the root of a table.
 
     Paths are relative to the root, with "/" between their parts on every system. A store can be
     pickled, as URI and options; it connects again after unpickling.
 
-    Parameters
-    ----------
-    storage_options : mapping, optional
-        Credentials and endpoint, by the names of other Lance clients or of the fsspec file system
-        (`options`). Never shown by `repr` or in errors. `manifest_store` and `dynamodb_endpoint`
-        belong to the manifest store, `io_threads` is the number of parallel reads,
-        `read_ahead_bytes` the bytes that scans read ahead, `commit_lock` names a lock for commits,
-        `disk_cache` and others are about ranges on the disk (`disk_ranges`).
-
-    Attributes
-    ----------
-    uri : str
-        The root: an absolute path on local disks, else a URI.
-    display : str
-        `uri` without possible secrets, for errors.
-    is_local : bool
-    reads_at_once : int
-        Number of files that are worth reading in parallel.
-    ahead_bytes : int
-        Bytes that a scan may hold besides those of the part that its consumer reads.
+    - `storage_options`: Credentials and endpoint, by the names of other Lance clients or of the
+      fsspec file system (`options`). Never shown by `repr` or in errors. `manifest_store` and
+      `dynamodb_endpoint` belong to the manifest store, `io_threads` is the number of parallel
+      reads, `read_ahead_bytes` the bytes that scans read ahead, `commit_lock` names a lock for
+      commits, `disk_cache` and others are about ranges on the disk (`disk_ranges`).
+    - `uri`: The root: an absolute path on local disks, else a URI.
+    - `display`: `uri` without possible secrets, for errors.
+    - `reads_at_once`: Number of files that are worth reading in parallel.
+    - `ahead_bytes`: Bytes that a scan may hold besides those of the part that its consumer reads.
     """
 
     def __init__(
@@ -162,16 +161,31 @@ class ObjectStore(Folders):
     ) -> ObjectStore:
         """Open the store at a URI: a path, ``file://``, ``memory://``, or any scheme of fsspec.
 
-        Raises
-        ------
-        InvalidInputError
-            The URI is empty, or other clients take it for another place.
-        StorageError
-            The scheme is unknown, or its package is not installed.
+        Raises InvalidInputError: the URI is empty, or other clients take it for another place.
+        Raises StorageError: the scheme is unknown, or its package is not installed.
         """
         location = parse_uri(uri)
         check_root(uri)
         return cls(location, storage_options)
+
+    @property
+    def uri(self) -> str:
+        """The root: an absolute path on local disks, else a URI."""
+        return self._location.uri
+
+    @property
+    def object_uri(self) -> str:
+        """The root of the files: `uri` without escapes, and without the manifest store."""
+        return self._objects.uri
+
+    @property
+    def display(self) -> str:
+        """The root as errors show it."""
+        return self._location.display
+
+    def name(self, path: str) -> str:
+        """Return the name that errors give the file at `path`."""
+        return f"{self.display}/{path}"
 
     @property
     def scheme(self) -> str:
@@ -187,10 +201,7 @@ class ObjectStore(Folders):
     def manifest_store(self) -> ManifestStore | None:
         """The database that records the manifests; None if the store of the files does.
 
-        Raises
-        ------
-        InvalidOptionError, StorageError
-            It cannot be used.
+        Raises InvalidOptionError, StorageError: it cannot be used.
         """
         if self._manifest_store is None:
             named = self._arguments.get(MANIFEST_STORE)
@@ -275,22 +286,13 @@ class ObjectStore(Folders):
     def open(self, path: str, size: int | None = None, *, keep: Keep | None = None) -> ByteSource:
         """Open a file for reading.
 
-        Parameters
-        ----------
-        size : int, optional
-            Length of the file, if known: saves a request. A local file of another length is
-            refused.
-        keep : Keep, optional
-            What is kept of a remote file for later reads; see `kept_ranges`. The file never
-            changes. By default nothing is kept.
+        - `size`: Length of the file, if known: saves a request. A local file of another length is
+          refused.
+        - `keep`: What is kept of a remote file for later reads; see `kept_ranges`. The file never
+          changes. By default nothing is kept.
 
-        Raises
-        ------
-        MissingFileError
-            The file is not found.
-        CorruptFileError
-            The file's length is not `size`.
-        StorageError
+        Raises StorageError. Raises MissingFileError: the file is not found. Raises
+        CorruptFileError: the file's length is not `size`.
         """
         full = self._full(path)
         source: local.LocalSource | RemoteSource
@@ -345,18 +347,10 @@ class ObjectStore(Folders):
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """Return the content of a small file.
 
-        Parameters
-        ----------
-        limit : int, optional
-            Most bytes that the file may have. Where possible, not more is read.
+        - `limit`: Most bytes that the file may have. Where possible, not more is read.
 
-        Raises
-        ------
-        MissingFileError
-            The file is not found.
-        CorruptFileError
-            The file is longer than `limit`.
-        StorageError
+        Raises StorageError. Raises MissingFileError: the file is not found. Raises
+        CorruptFileError: the file is longer than `limit`.
         """
         full = self._full(path)
         with translated(self.name(path), self._secrets):
@@ -373,22 +367,17 @@ class ObjectStore(Folders):
     def read_kept(self, path: str, tag: str | None = None) -> bytes:
         """Return the content of a small file that never changes; see `kept_ranges`.
 
-        Parameters
-        ----------
-        tag : str, optional
-            Of a file that can be deleted and written again: only the content that was read of the
-            file with this tag is kept.
+        - `tag`: Of a file that can be deleted and written again: only the content that was read of
+          the file with this tag is kept.
 
-        Raises
-        ------
-        MissingFileError, StorageError
+        Raises MissingFileError, StorageError.
         """
         if self._fs is None:
             return self.read_bytes(path)
         file = self._kept(path, None, tag)
         kept = file.get(WHOLE, on_disk=True)
         is_first = kept is not None and file.is_first_use(WHOLE)
-        if isinstance(kept, Request):
+        if isinstance(kept, ReadRequest):
             self._scheduler.need([kept])
             kept = arrived(kept)
         if kept is not None:
@@ -415,7 +404,7 @@ class ObjectStore(Folders):
         full = self._full(path)
         # Without a start, s3fs requests the size first.
         start = 0 if is_s3(self._fs) else None
-        request = Request(Group(self._retries), full, start, None)
+        request = ReadRequest(Group(self._retries), full, start, None)
         if self._kept(path, None, None).expect(WHOLE, request):
             self._scheduler.send([request], ahead=True)
 
@@ -426,14 +415,10 @@ class ObjectStore(Folders):
     def write_bytes(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Create or replace a small file atomically.
 
-        Parameters
-        ----------
-        durable : bool
-            If False, the file may be lost in a crash: this saves two fsync calls on local disks.
+        - `durable`: If False, the file may be lost in a crash: this saves two fsync calls on local
+          disks.
 
-        Raises
-        ------
-        StorageError
+        Raises StorageError.
         """
         full = self._full(path)
         if self._fs is None:
@@ -446,15 +431,9 @@ class ObjectStore(Folders):
     def open_output(self, path: str, *, replace: bool = False) -> OutputFile:
         """Open a new file for sequential writes.
 
-        Parameters
-        ----------
-        replace : bool
-            Whether `close` replaces an existing file.
+        - `replace`: Whether `close` replaces an existing file.
 
-        Raises
-        ------
-        StorageError
-            The store refuses, or a local file exists and `replace` is false.
+        Raises StorageError: the store refuses, or a local file exists and `replace` is false.
         """
         full = self._full(path)
         if self._fs is None:
@@ -493,11 +472,8 @@ class ObjectStore(Folders):
     def is_missing_folder(self) -> bool:
         """Return whether the root does not exist, by at most one listing of it.
 
-        In stores without empty folders, it exists together with the first object below it.
-
-        Raises
-        ------
-        StorageError
+        In stores without empty folders, it exists together with the first object below it. Raises
+        StorageError.
         """
         if self._fs is None:
             return not os.path.lexists(self.uri)
@@ -508,14 +484,115 @@ class ObjectStore(Folders):
             except FileNotFoundError:
                 return True
 
+    def list(self, folder: str) -> _Files:
+        """Return name and size of the files in `folder`, unordered; empty if it does not exist.
+
+        Files in its sub-folders are not listed. "" is the root. Raises StorageError.
+        """
+        if self._fs is None:
+            with translated(self.name(folder)):
+                return local.list_files(self._folder(folder))
+        return [
+            (_base(entry["name"]), entry["size"] or 0) for entry in self._entries(folder, "file")
+        ]
+
+    def list_names(self, folder: str) -> _Names:
+        """Return the names of the files in `folder`, unordered; empty if it does not exist.
+
+        Raises StorageError.
+        """
+        return self._names(folder, "file")
+
+    def list_tagged(self, folder: str) -> _TaggedFiles:
+        """Return the files in `folder` with their tags, unordered; empty if it does not exist.
+
+        Files of local disks have no tags. Raises StorageError.
+        """
+        if self._fs is None:
+            return [Tagged(name, None) for name in self.list_names(folder)]
+        return [
+            Tagged(_base(entry["name"]), tag_of(entry)) for entry in self._entries(folder, "file")
+        ]
+
+    def list_folders(self, folder: str) -> _Names:
+        """Return the names of the folders in `folder`, unordered; empty if it does not exist.
+
+        Raises StorageError.
+        """
+        return self._names(folder, "directory")
+
+    def _names(self, folder: str, entry_type: str) -> _Names:
+        if self._fs is None:
+            with translated(self.name(folder)):
+                return local.list_names(self._folder(folder), folders=entry_type == "directory")
+        return [_base(entry["name"]) for entry in self._entries(folder, entry_type)]
+
+    def list_first(self, folder: str, limit: int, after: str = "") -> _TaggedFiles:
+        """Return the first files in `folder`, ordered by the bytes of names, in one request.
+
+        Only for stores that list in this order.
+
+        - `limit`: Most files to return; up to 1,000.
+        - `after`: Only files whose names are after this one.
+
+        Raises StorageError.
+        """
+        objects = objects_of(self._fs)
+        with translated(self.name(folder), self._secrets):
+            return objects.first_files(self._folder(folder), limit, after, self._retries)
+
+    def list_tree(self, folder: str) -> _Infos:
+        """Return the files below `folder` at any depth, unordered; empty if it does not exist.
+
+        Raises StorageError.
+        """
+        check_relative(folder)
+        with translated(self.name(folder), self._secrets):
+            if self._fs is None:
+                return list(local_tree(self.uri, folder))
+            return list(remote_tree(self._fs, self.object_uri, folder, self._retries))
+
+    def modified(self, path: str) -> float | None:
+        """Return when a file was last written, in seconds since 1970 by the clock of the store.
+
+        None if the store does not report it. Raises MissingFileError, StorageError.
+        """
+        full = self._full(path)
+        with translated(self.name(path), self._secrets):
+            if self._fs is None:
+                return os.stat(full).st_mtime
+            return modified(self._retries.call(objects_of(self._fs).head, full))
+
+    def _full(self, path: str) -> str:
+        check_relative(path)
+        if self._fs is None:
+            return os.path.join(self.uri, *path.split("/"))
+        return join(self.object_uri, path)
+
+    def _folder(self, folder: str) -> str:
+        return self._full(folder) if folder else self.object_uri
+
+    def _entries(self, folder: str, entry_type: str) -> _Entries:
+        full = self._folder(folder)
+        try:
+            with translated(self.name(folder), self._secrets):
+                listed = list(objects_of(self._fs).entries(full, self._retries))
+        except MissingFileError:
+            return []
+        # Some object stores list the marker of the folder itself, or a file of the same name.
+        prefix = _base(full)
+        return [
+            entry
+            for entry in listed
+            if entry["type"] == entry_type
+            and _base(entry["name"])
+            and entry["name"].rstrip("/").split("/")[-2:-1] == [prefix]
+        ]
+
     def copy(self, source: str, target: str) -> None:
         """Copy a small file atomically, replacing an existing target.
 
-        Raises
-        ------
-        MissingFileError
-            `source` does not exist.
-        StorageError
+        Raises StorageError. Raises MissingFileError: `source` does not exist.
         """
         if self._fs is None:
             self.write_bytes(target, self.read_bytes(source))
@@ -527,24 +604,16 @@ class ObjectStore(Folders):
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; missing files are ignored.
 
-        Raises
-        ------
-        StorageError
-            Some file could not be deleted. The others are deleted.
+        Raises StorageError: some file could not be deleted. The others are deleted.
         """
         for error in self.delete_each(list(paths)):
             if error is not None:
                 raise error
 
-    def delete_each(
-        self, paths: Sequence[str], at_once: int = AT_ONCE
-    ) -> list[StorageError | None]:
+    def delete_each(self, paths: Sequence[str], at_once: int = AT_ONCE) -> _Errors:
         """Delete files; return for each the error of the store, or None if it does not exist.
 
-        Parameters
-        ----------
-        at_once : int
-            Most requests at the same time. Where the store can, each deletes many files.
+        - `at_once`: Most requests at the same time. Where the store can, each deletes many files.
         """
         outcomes: dict[str, StorageError | None] = {}
         most = self.deleted_at_once
@@ -592,10 +661,8 @@ class ObjectStore(Folders):
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Create a durable file atomically; return False and change nothing if it exists.
 
-        Raises
-        ------
-        StorageError
-            The store failed, and the file may exist or not; or the store has no atomic creation.
+        Raises StorageError: the store failed, and the file may exist or not; or the store has no
+        atomic creation.
         """
         return self._create(self._commit_handler(), path, data)
 
@@ -678,3 +745,7 @@ class ObjectStore(Folders):
 
     def _delete_one(self, path: str) -> None:
         self.delete([path])
+
+
+def _base(path: str) -> str:
+    return path.rstrip("/").rsplit("/", 1)[-1]

@@ -51,12 +51,8 @@ AZURE_DOMAINS = (
 class Location:
     """A root that paths are relative to.
 
-    Attributes
-    ----------
-    scheme : str
-        "file" for local disks, else the URI's scheme in lower case.
-    uri : str
-        Absolute path on a local disk, else the URI; no slash at the end.
+    - `scheme`: "file" for local disks, else the URI's scheme in lower case.
+    - `uri`: Absolute path on a local disk, else the URI; no slash at the end.
     """
 
     scheme: str
@@ -164,10 +160,8 @@ class Location:
 def parse_uri(uri: str | os.PathLike[str]) -> Location:
     """Parse the URI of a table.
 
-    Raises
-    ------
-    InvalidInputError
-        The URI is empty, has a NUL byte or credentials, or lacks the table of DynamoDB.
+    Raises InvalidInputError: the URI is empty, has a NUL byte or credentials, or lacks the table of
+    DynamoDB.
     """
     if not isinstance(uri, str | os.PathLike):
         raise InvalidInputError(f"a path or URI must be a string, not {type(uri).__name__}")
@@ -215,10 +209,7 @@ def check_root(uri: str | os.PathLike[str]) -> None:
     """Refuse the URI of a table in a cloud that other clients take for another place.
 
     They leave out a query, a fragment and white space at the end, and resolve ``.`` and ``..``.
-
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     text = os.fspath(uri)
     scheme, separator, remainder = text.partition("://")
@@ -283,10 +274,7 @@ def join(*parts: str) -> str:
 def check_relative(path: str) -> str:
     """Return `path` if it stays below its root.
 
-    Raises
-    ------
-    InvalidInputError
-        The path is empty or absolute, has a scheme, or steps outside by "..".
+    Raises InvalidInputError: the path is empty or absolute, has a scheme, or steps outside by "..".
     """
     if _leads_out(path) or ("%" in path and _leads_out_decoded(path)):
         raise InvalidInputError(f"{path!r} is not a path below the root of the table")

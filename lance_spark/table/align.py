@@ -47,24 +47,12 @@ from lance_spark.file.schema.schema import Schema
 def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Convert a batch to a schema.
 
-    Parameters
-    ----------
-    batch : pyarrow.RecordBatch
-        Its columns may be in any order.
-    schema : pyarrow.Schema
-        A schema of storage types, as `Schema.to_arrow` returns it.
+    - `batch`: Its columns may be in any order.
+    - `schema`: A schema of storage types, as `Schema.to_arrow` returns it.
 
-    Returns
-    -------
-    pyarrow.RecordBatch
-        A batch with exactly that schema. It shares memory with `batch` where the layout is equal.
-
-    Raises
-    ------
-    SchemaMismatchError
-        A column is missing, unknown, or of another type.
-    InvalidInputError
-        A column that must not be null has nulls.
+    Returns a batch with exactly that schema. It shares memory with `batch` where the layout is
+    equal. Raises SchemaMismatchError: a column is missing, unknown, or of another type. Raises
+    InvalidInputError: a column that must not be null has nulls.
     """
     arrays = batch.columns
     if batch.schema.names != schema.names:
@@ -263,17 +251,10 @@ _READ_WHOLE = ("map", "large_list", "fixed_size_list")
 def filled_by(table: Schema, data: Schema, name: str) -> Schema:
     """Return the fields of a table that appended data has, in the table's order, with its ids.
 
-    Parameters
-    ----------
-    data : Schema
-        Its field ids are ignored.
-    name : str
-        The table's name in errors.
+    - `data`: Its field ids are ignored.
+    - `name`: The table's name in errors.
 
-    Raises
-    ------
-    SchemaMismatchError
-        The data does not fit; the message names the column.
+    Raises SchemaMismatchError: the data does not fit; the message names the column.
     """
     return replace(table, fields=_match_fields(table.fields, data.fields, (), name))
 

@@ -31,17 +31,10 @@ class TargetBases:
 
     Falsy if nothing was chosen.
 
-    Attributes
-    ----------
-    names : tuple of str, optional
-        Names or paths of base paths, or the path of the table itself.
-    all_bases : bool, optional
-        True: the table itself and all base paths; False: all base paths.
+    - `names`: Names or paths of base paths, or the path of the table itself.
+    - `all_bases`: True: the table itself and all base paths; False: all base paths.
 
-    Raises
-    ------
-    InvalidOptionError
-        Both attributes are given, or `names` is a string.
+    Raises InvalidOptionError: both attributes are given, or `names` is a string.
     """
 
     names: tuple[str, ...] | None = None
@@ -77,15 +70,9 @@ class BaseLike(Protocol):
 def base_path(argument: str, base: BaseLike) -> BasePath:
     """Convert a base path of a caller; the id is 0 if it does not have one.
 
-    Parameters
-    ----------
-    argument : str
-        Name of the argument, for errors.
+    - `argument`: Name of the argument, for errors.
 
-    Raises
-    ------
-    InvalidInputError
-        The object is not a base path.
+    Raises InvalidInputError: the object is not a base path.
     """
     if not hasattr(base, "path"):
         raise InvalidInputError(f"{argument} must be BasePath objects, not {type(base).__name__}")
@@ -95,10 +82,7 @@ def base_path(argument: str, base: BaseLike) -> BasePath:
 def new_bases(new: Iterable[BaseLike]) -> tuple[BasePath, ...]:
     """Return the base paths of a new table. Missing ids are assigned, from 1 on.
 
-    Raises
-    ------
-    InvalidInputError
-        Two base paths have the same name, path or id.
+    Raises InvalidInputError: two base paths have the same name, path or id.
     """
     bases = [base_path("initial_bases", base) for base in new]
     used_ids = {base.id for base in bases if base.id}
@@ -129,15 +113,9 @@ def targets(
 ) -> tuple[Target, ...]:
     """Return the targets of new data files, which a writer takes in turns.
 
-    Parameters
-    ----------
-    target_bases : sequence of str, optional
-        Names or paths of base paths; the path of the table means the table itself.
+    - `target_bases`: Names or paths of base paths; the path of the table means the table itself.
 
-    Raises
-    ------
-    InvalidOptionError
-        Both are given, or the table does not have such a base path.
+    Raises InvalidOptionError: both are given, or the table does not have such a base path.
     """
     check_choice(target_bases, target_all_bases)
     if target_all_bases is not None:

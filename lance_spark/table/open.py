@@ -57,12 +57,9 @@ Reference: TypeAlias = int | str | tuple[str | None, int | None]
 class OpenTable:
     """A table at one version. Can be pickled.
 
-    Attributes
-    ----------
-    paths : TablePaths
-        Opens the table's files.
-    target_bases : TargetBases
-        The choice of base paths for new data files; see `lance_spark.table.placement`.
+    - `paths`: Opens the table's files.
+    - `target_bases`: The choice of base paths for new data files; see
+      `lance_spark.table.placement`.
     """
 
     paths: TablePaths
@@ -110,41 +107,24 @@ def open_table(
 ) -> OpenTable:
     """Open a table at its newest version, or at a given version, tag or time.
 
-    Parameters
-    ----------
-    uri : str
-        Path or URI of the root of the table, or of one of its branches.
-    version : int, optional
-        May be the number of a detached version.
-    branch : str, optional
-        ``main`` for the main branch. By default the branch whose root `uri` is.
-    tag : str, optional
-        May name a version of a branch.
-    timestamp : datetime, optional
-        Opens the newest version that was committed at or before this time. Needs a time zone.
-    storage_options : mapping, optional
-        Credentials, endpoint and other settings, with the names that other Lance clients use; see
-        docs/reference/stores.md.
-    manifest_tag : str, optional
-        `Manifest.tag` of the version, if it was read before; see `read_version`.
+    - `uri`: Path or URI of the root of the table, or of one of its branches.
+    - `version`: May be the number of a detached version.
+    - `branch`: ``main`` for the main branch. By default the branch whose root `uri` is.
+    - `tag`: May name a version of a branch.
+    - `timestamp`: Opens the newest version that was committed at or before this time. Needs a time
+      zone.
+    - `storage_options`: Credentials, endpoint and other settings, with the names that other Lance
+      clients use; see docs/reference/stores.md.
+    - `manifest_tag`: `Manifest.tag` of the version, if it was read before; see `read_version`.
 
-    Raises
-    ------
-    TableNotFoundError
-        The path has no table.
-    VersionNotFoundError
-        The branch, version or tag does not exist, or all versions are newer than `timestamp`.
-    InvalidOptionError
-        More than one of version, tag and timestamp is given, or the tag names a version of another
-        branch.
-    InvalidInputError
-        The version is no number, or the name of the branch or tag is not valid.
-    UnsupportedFeatureError
-        The version needs a feature that this release does not read.
-    CorruptTableError
-        A file contradicts the format, or the version is on a branch of a copied table and refers to
-        files of the original table.
-    StorageError
+    Raises StorageError. Raises TableNotFoundError: the path has no table. Raises
+    VersionNotFoundError: the branch, version or tag does not exist, or all versions are newer than
+    `timestamp`. Raises InvalidOptionError: more than one of version, tag and timestamp is given, or
+    the tag names a version of another branch. Raises InvalidInputError: the version is no number,
+    or the name of the branch or tag is not valid. Raises UnsupportedFeatureError: the version needs
+    a feature that this release does not read. Raises CorruptTableError: a file contradicts the
+    format, or the version is on a branch of a copied table and refers to files of the original
+    table.
     """
     arguments = {"version": version, "tag": tag, "timestamp": timestamp}
     names = [name for name, value in arguments.items() if value is not None]
@@ -216,11 +196,8 @@ def _read_tag(main: ObjectStore, name: str) -> Tag:
 def branch_of(store: ObjectStore, branch: str | None) -> ObjectStore:
     """Return the root of a branch, from any root of the table; `store` itself without a branch.
 
-    Raises
-    ------
-    VersionNotFoundError
-        The branch does not exist.
-    TableNotFoundError, InvalidInputError, CorruptTableError, StorageError
+    Raises TableNotFoundError, InvalidInputError, CorruptTableError, StorageError. Raises
+    VersionNotFoundError: the branch does not exist.
     """
     if branch is None:
         return store
@@ -244,14 +221,9 @@ def _main_store(store: ObjectStore) -> ObjectStore:
 def read_latest(store: ObjectStore, newest: ManifestLocation | None = None) -> Manifest:
     """Read the newest version of a table.
 
-    Parameters
-    ----------
-    newest : ManifestLocation, optional
-        The newest manifest, if the caller has listed the versions just before.
+    - `newest`: The newest manifest, if the caller has listed the versions just before.
 
-    Raises
-    ------
-    TableNotFoundError, UnsupportedFeatureError, CorruptTableError, StorageError
+    Raises TableNotFoundError, UnsupportedFeatureError, CorruptTableError, StorageError.
     """
     for attempt in range(_ATTEMPTS):
         location = newest or versions.latest(store)
@@ -289,11 +261,8 @@ def check_newest_writable(table: OpenTable) -> None:
     """Raise an error if this release cannot write the open version, or the newest of its branch.
 
     For changes that commit no version, such as those of tags: the open version can be older than
-    the feature that the table needs.
-
-    Raises
-    ------
-    UnsupportedFeatureError, TableNotFoundError, StorageError
+    the feature that the table needs. Raises UnsupportedFeatureError, TableNotFoundError,
+    StorageError.
     """
     table.manifest.check_writable(table.store.display)
     # A damaged version says nothing of features. The other versions stay usable.
@@ -313,14 +282,9 @@ def check_branch_bases(store: ObjectStore, manifest: Manifest) -> None:
     paths point to the copy (`lance_spark.table.refs.branch_repair`). pylance reads the original's
     files.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch, or of a table.
+    - `store`: Root of the branch, or of a table.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     branch = manifest.branch
     main = ref_names.main_store(store, branch)
@@ -378,13 +342,8 @@ def _is_allowed(options: Mapping[str, Any]) -> bool:
 def resolve(table: OpenTable, reference: Reference | None) -> tuple[str | None, int | None]:
     """Return the branch and version number of a reference; version None stands for the newest.
 
-    Raises
-    ------
-    VersionNotFoundError
-        The tag or branch does not exist.
-    InvalidInputError
-        The reference has another form, or is not a valid name.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises VersionNotFoundError: the tag or branch does not
+    exist. Raises InvalidInputError: the reference has another form, or is not a valid name.
     """
     if reference is None:
         return table.branch, table.version

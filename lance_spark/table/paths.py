@@ -100,20 +100,12 @@ class BasePath:
 class TablePaths:
     """Opens the files of a table, below its root and its base paths. Can be pickled.
 
-    Parameters
-    ----------
-    storage_options : mapping, optional
-        Settings of the store. A base path gets them only if it has the scheme of the table, and
-        the same server if the URI names one. Settings of single base paths are among them; see
-        `lance_spark.storage.options.base_paths`.
-
-    Attributes
-    ----------
-    deletions : DeletionCache
-        The deletion vectors that were read.
-    foreign_roots : dict of int to bool
-        Cache of `lance_spark.table.placement`: base path id to whether it is the root of another
-        table.
+    - `storage_options`: Settings of the store. A base path gets them only if it has the scheme of
+      the table, and the same server if the URI names one. Settings of single base paths are among
+      them; see `lance_spark.storage.options.base_paths`.
+    - `deletions`: The deletion vectors that were read.
+    - `foreign_roots`: Cache of `lance_spark.table.placement`: base path id to whether it is the
+      root of another table.
     """
 
     def __init__(
@@ -154,14 +146,9 @@ class TablePaths:
     def open_data_file(self, file: DataFile) -> ByteSource:
         """Open a data file.
 
-        Raises
-        ------
-        MissingFileError
-        CorruptFileError
-            The size of a local file differs from the size in the manifest.
-        CorruptTableError
-            The manifest does not have the base path.
-        StorageError
+        Raises MissingFileError, StorageError. Raises CorruptFileError: the size of a local file
+        differs from the size in the manifest. Raises CorruptTableError: the manifest does not have
+        the base path.
         """
         store, path = self.locate(file.base_id, DATA, file.path)
         # For a file of version 0.1, releases around 0.33 recorded the size of its data alone.
@@ -225,16 +212,10 @@ class TablePaths:
     def read_index_file(self, name: str, base_id: int | None = None) -> tuple[bytes, str]:
         """Read a small file of an index; return its content and full name.
 
-        Parameters
-        ----------
-        name : str
-            The id of the index, a slash, and the name of the file.
-        base_id : int, optional
-            The base path that contains the file; None for the table itself.
+        - `name`: The id of the index, a slash, and the name of the file.
+        - `base_id`: The base path that contains the file; None for the table itself.
 
-        Raises
-        ------
-        MissingFileError, CorruptTableError, StorageError
+        Raises MissingFileError, CorruptTableError, StorageError.
         """
         store, path = self.locate(base_id, INDICES, name)
         return store.read_kept(path), store.name(path)
@@ -271,16 +252,10 @@ class TablePaths:
     def open_external(self, uri: str, base_id: int) -> ByteSource:
         """Open an object that a blob refers to.
 
-        Parameters
-        ----------
-        uri : str
-            An absolute URI with percent escapes, or a path below a base path without escapes.
-        base_id : int
-            0 for an absolute URI.
+        - `uri`: An absolute URI with percent escapes, or a path below a base path without escapes.
+        - `base_id`: 0 for an absolute URI.
 
-        Raises
-        ------
-        MissingFileError, CorruptTableError, StorageError, InvalidInputError
+        Raises MissingFileError, CorruptTableError, StorageError, InvalidInputError.
         """
         if base_id:
             store, path = self.locate(base_id, DATA, uri)
@@ -316,18 +291,10 @@ class TablePaths:
     def locate(self, base_id: int | None, folder: str, name: str) -> tuple[ObjectStore, str]:
         """Return the store of a file and the path of the file in the store.
 
-        Parameters
-        ----------
-        folder : str
-            The folder of a table for this sort of file, such as `DATA`.
-        name : str
-            Path below that folder, or below a base path that is not the root of a table.
+        - `folder`: The folder of a table for this sort of file, such as `DATA`.
+        - `name`: Path below that folder, or below a base path that is not the root of a table.
 
-        Raises
-        ------
-        CorruptTableError
-            The manifest does not have the base path.
-        StorageError
+        Raises StorageError. Raises CorruptTableError: the manifest does not have the base path.
         """
         if base_id is None:
             return self.store, f"{folder}/{name}"

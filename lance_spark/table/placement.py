@@ -35,13 +35,9 @@ class Placement:
 
     Where a tuple of targets is returned, a writer takes them in turns, file by file.
 
-    Attributes
-    ----------
-    chosen : tuple of int or None, optional
-        The target bases: ids of base paths, or None for the table itself. None if the user did not
-        choose target bases.
-    homes : frozenset of int
-        Ids of the base paths in which fragments stay.
+    - `chosen`: The target bases: ids of base paths, or None for the table itself. None if the user
+      did not choose target bases.
+    - `homes`: Ids of the base paths in which fragments stay.
     """
 
     chosen: tuple[Target, ...] | None = None
@@ -88,12 +84,8 @@ class Placement:
 def placement_of(table: OpenTable) -> Placement:
     """Return the placement of the data files of a mutation of an open table.
 
-    Raises
-    ------
-    InvalidOptionError
-        The table does not have a chosen target base, or it is the root of another table.
-    StorageError
-        A target base cannot be opened.
+    Raises InvalidOptionError: the table does not have a chosen target base, or it is the root of
+    another table. Raises StorageError: a target base cannot be opened.
     """
     bases = table.paths.base_paths
     choice = table.target_bases

@@ -37,10 +37,7 @@ class SupersededError(LanceError):
 class PresumedTable:
     """The version that was the newest before, and the listing that shows whether it still is.
 
-    Attributes
-    ----------
-    table : OpenTable
-        That version.
+    - `table`: That version.
     """
 
     table: OpenTable
@@ -58,12 +55,8 @@ class PresumedTable:
         """Return what a function returns for the newest version.
 
         The function is called with the presumed version first. If that is not the newest, the
-        result or error is dropped, and it is called again.
-
-        Raises
-        ------
-        TableNotFoundError, UnsupportedFeatureError, CorruptTableError, StorageError
-            As `open_table`.
+        result or error is dropped, and it is called again. Raises TableNotFoundError,
+        UnsupportedFeatureError, CorruptTableError, StorageError: as `open_table`.
         """
         error: Exception | None = None
         result: list[_Result] = []
@@ -89,14 +82,9 @@ def presume_newest(
 
     A listing of the versions is sent, unless `expect_newest` has sent it.
 
-    Parameters
-    ----------
-    uri : str
-        Root of the table, or of one of its branches.
-    storage_options : mapping, optional
-        As for `open_table`.
-    query : str, optional
-        As for `expect_newest`.
+    - `uri`: Root of the table, or of one of its branches.
+    - `storage_options`: As for `open_table`.
+    - `query`: As for `expect_newest`.
     """
     store = ObjectStore.from_uri(uri, storage_options)
     location = last_seen(store)
@@ -117,10 +105,7 @@ def presume_newest(
 def expect_newest(uri: str, storage_options: Mapping[str, Any] | None, query: str) -> None:
     """Send the listing of a table that a query reads soon, if its newest version is presumed.
 
-    Parameters
-    ----------
-    query : str
-        A random text. Only a `presume_newest` with the same text uses the listing.
+    - `query`: A random text. Only a `presume_newest` with the same text uses the listing.
     """
     store = ObjectStore.from_uri(uri, storage_options)
     if last_seen(store) is None:

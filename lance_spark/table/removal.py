@@ -21,20 +21,13 @@ def delete_files(
 ) -> None:
     """Delete files, the entries in a manifest store, and the folders that are empty then.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        The paths are relative to its root.
-    root : str
-        Folder of the table or branch. The folders above it stay.
-    paths : sequence of str
-    forgotten : iterable of ObjectStore
-        The roots whose entries are deleted.
-    manifests_first : bool
-        If true, no version lacks files at any time. Tags and branches are deleted before the
-        manifests: a table that is created at the path after an interruption would have them. If
-        false, what is left after an interruption can be recognised as a table. The newest manifest
-        is deleted last.
+    - `store`: The paths are relative to its root.
+    - `root`: Folder of the table or branch. The folders above it stay.
+    - `forgotten`: The roots whose entries are deleted.
+    - `manifests_first`: If true, no version lacks files at any time. Tags and branches are deleted
+      before the manifests: a table that is created at the path after an interruption would have
+      them. If false, what is left after an interruption can be recognised as a table. The newest
+      manifest is deleted last.
     """
     manifests = [path for path in paths if path.startswith(f"{root}/{versions.FOLDER}/")]
     refs = [path for path in paths if manifests_first and path.startswith(f"{root}/{REFS}/")]

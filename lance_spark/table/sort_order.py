@@ -51,12 +51,8 @@ _PARTS = {"columns", "fragments", "sha256"}
 class SortedColumn:
     """A column by which the rows of a table are sorted.
 
-    Attributes
-    ----------
-    field : int
-        The id of a top-level field without children.
-    type : str
-        Spark's name of the type whose order of values counts.
+    - `field`: The id of a top-level field without children.
+    - `type`: Spark's name of the type whose order of values counts.
     """
 
     field: int
@@ -68,10 +64,7 @@ class SortedColumn:
 def record(manifest: table_pb2.Manifest, columns: Sequence[SortedColumn]) -> None:
     """Record that the rows of a new version are sorted by some columns; by none if empty.
 
-    Parameters
-    ----------
-    manifest : table_pb2.Manifest
-        The message under construction, with all fragments.
+    - `manifest`: The message under construction, with all fragments.
     """
     hashed = _hash_of(manifest.fragments, columns) if columns else None
     for key in (KEY, OLD_KEY):
@@ -110,12 +103,8 @@ def order_of(manifest: table_pb2.Manifest) -> tuple[SortedColumn, ...]:
 def keep(base: table_pb2.Manifest, manifest: table_pb2.Manifest) -> None:
     """Record the order of a version again, if the next version has only some of its fragments.
 
-    Parameters
-    ----------
-    base : table_pb2.Manifest
-        The previous version.
-    manifest : table_pb2.Manifest
-        The message of the next version under construction, complete but for the order.
+    - `base`: The previous version.
+    - `manifest`: The message of the next version under construction, complete but for the order.
     """
     is_recorded = KEY in manifest.config or OLD_KEY in manifest.config
     if not is_recorded or len(manifest.fragments) >= len(base.fragments):

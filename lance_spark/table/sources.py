@@ -31,18 +31,12 @@ _ROWS = 1000
 def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
     """Return the schema and the batches of some rows.
 
-    Parameters
-    ----------
-    data : Table, RecordBatch, RecordBatchReader, iterable of RecordBatch, ...
-        See the docstring of the module.
-    schema : pa.Schema, optional
-        The schema of the batches of an iterable, or of the values of pandas and of mappings. Data
-        with a schema must have this one.
+    - `data`: See the docstring of the module.
+    - `schema`: The schema of the batches of an iterable, or of the values of pandas and of
+      mappings. Data with a schema must have this one.
 
-    Raises
-    ------
-    InvalidInputError
-        The data has another form or another schema, or the schema is not known.
+    Raises InvalidInputError: the data has another form or another schema, or the schema is not
+    known.
     """
     if schema is not None and not isinstance(schema, pa.Schema):
         raise InvalidInputError(f"schema must be a pyarrow schema, not {type(schema).__name__}")

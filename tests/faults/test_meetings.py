@@ -23,7 +23,7 @@ from lance_spark.errors import (
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPlanner
 from lance_spark.table.commit import detached
-from lance_spark.table.commit.idempotency import write_of
+from lance_spark.table.commit.idempotency import WriteToken
 from lance_spark.table.commit.write_commit import commit_or_clean_up
 from lance_spark.table.commit.write_job import WriteJob
 from lance_spark.table.commit.write_plan import begin_write
@@ -201,7 +201,7 @@ def test_a_branch_that_was_made_again_during_a_cleanup_keeps_its_version(
 def test_a_write_that_is_tried_again_keeps_the_files_that_were_committed(script: Script) -> None:
     lance_spark.write_dataset(ROWS, URI)
     job = begin_write(URI, ROWS.schema)
-    fragments, token = written(job), write_of("app", 1)
+    fragments, token = written(job), WriteToken.of_app("app", 1)
 
     def outage(effect: Callable[[], Any]) -> Any:
         effect()

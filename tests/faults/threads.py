@@ -31,7 +31,7 @@ from unittest import mock
 
 from lance_spark.scan import ahead, prefetch
 from lance_spark.storage.kept_ranges import KEPT
-from lance_spark.storage.scheduler import Request, Scheduler
+from lance_spark.storage.scheduler import ReadRequest, Scheduler
 from tests.faults.schedule import Schedule, StoppedError
 
 
@@ -229,8 +229,8 @@ def _reads_at_once() -> list[Any]:
         mock.patch.object(ahead, "Thread", _Thread),
         mock.patch.object(ahead, "Condition", _Changed),
         mock.patch.object(Scheduler, "is_async", staticmethod(lambda _: False)),
-        mock.patch.object(Request, "result", waits(result)),
-        mock.patch.object(Request, "exception", waits(exception)),
+        mock.patch.object(ReadRequest, "result", waits(result)),
+        mock.patch.object(ReadRequest, "exception", waits(exception)),
     ]
 
 

@@ -239,7 +239,7 @@ def page(ours: dict[tuple[str, str], str]) -> str:
         "merged. An overwrite or a restore refuses most of what was planned before it. "
         "`LanceTable` plans its",
         "changes again after these too: [delete and update rows]"
-        "(../howto/change-rows.md#when-another-client-commits-meanwhile).",
+        "(../howto/change-rows.md#concurrent-commits).",
         "",
         "Every pair is tried against pylance, in both orders (`tests/interop/conflicts.py`, which "
         "writes",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.dataset.dataset import open_dataset
-from lance_spark.scan.task import keeping_dictionaries
+from lance_spark.scan.task import with_dictionaries
 
 ROWS = 20_000
 
@@ -29,7 +29,7 @@ def scanned(path: Path, **options: Any) -> tuple[pa.Table, set[bool]]:
     schema = None
     for task in dataset.plan(**options):
         schema = task.schema
-        for batch in keeping_dictionaries(task).batches():
+        for batch in with_dictionaries(task).batches():
             batch.validate(full=True)
             kept.add(pa.types.is_dictionary(batch.schema.field("word").type))
             tables.append(pa.table(batch).cast(schema))

@@ -25,7 +25,7 @@ def test_locks_of_a_parent(tmp_path: Path) -> None:
     # All locks of the package that are renewed in a forked process.
     for lock in list(_forks._LOCKS):
         locks.enter_context(lock)
-    with locks, io_counts._Known.lock, store.io_counts._lock:
+    with locks, io_counts._CountsByUri.lock, store.io_counts._lock:
         process = os.fork()
         if not process:
             status = 1

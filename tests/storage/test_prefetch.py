@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from lance_spark.errors import CorruptFileError, StorageError
 from lance_spark.storage import prefetch, remote
-from lance_spark.storage.prefetch import AheadSource, Part
+from lance_spark.storage.prefetch import AheadSource, BufferRange
 from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.retry import Retries
 from lance_spark.storage.source import ByteRange
@@ -71,9 +71,9 @@ def opened(io_threads: int = 3) -> tuple[AheadSource, RemoteSource, Store]:
     return AheadSource(source), source, store
 
 
-def part(buffer: ByteRange, first: float, last: float) -> Part:
+def part(buffer: ByteRange, first: float, last: float) -> BufferRange:
     offset, length = buffer
-    return Part(buffer, offset + int(length * first), offset + int(length * last))
+    return BufferRange(buffer, offset + int(length * first), offset + int(length * last))
 
 
 def read(source: AheadSource, ranges: Sequence[ByteRange]) -> None:
@@ -158,7 +158,7 @@ def test_requests_keep_to_a_number_and_a_length() -> None:
     source, _, store = opened(io_threads=3)
     store.held.clear()
     buffer = ByteRange(0, SIZE)
-    assert source.expect([Part(buffer, 0, SIZE)]) == SIZE
+    assert source.expect([BufferRange(buffer, 0, SIZE)]) == SIZE
     for _ in range(200):
         if len(store.ranges) == 3:
             break
@@ -175,7 +175,7 @@ def test_requests_keep_to_a_number_and_a_length() -> None:
 def test_waiting_requests_are_not_sent_after_close() -> None:
     source, _, store = opened(io_threads=2)
     store.held.clear()
-    source.expect([Part(ByteRange(0, SIZE), 0, SIZE)])
+    source.expect([BufferRange(ByteRange(0, SIZE), 0, SIZE)])
     for _ in range(200):
         if store.under_way == 2:
             break
@@ -194,10 +194,10 @@ def test_waiting_requests_are_not_sent_after_close() -> None:
 def test_errors_of_prefetched_parts_are_raised_by_the_read() -> None:
     source, _, store = opened(io_threads=1)
     buffer = ByteRange(0, 1000)
-    source.expect([Part(buffer, 0, 200)])
+    source.expect([BufferRange(buffer, 0, 200)])
     read(source, [ByteRange(0, 200)])
     store.error = PermissionError("no")
-    source.expect([Part(buffer, 200, 1000)])
+    source.expect([BufferRange(buffer, 200, 1000)])
     before = len(store.ranges)
     for _ in range(2):
         with pytest.raises(StorageError, match="f: permission denied"):
@@ -210,7 +210,7 @@ def test_errors_of_prefetched_parts_are_raised_by_the_read() -> None:
 def test_a_file_that_ends_early() -> None:
     store = Store()
     source = AheadSource(RemoteSource(store, "f", "f", SIZE + 100, retries=Retries(0, 0.0)))
-    source.expect([Part(ByteRange(SIZE - 100, 200), SIZE - 100, SIZE + 100)])
+    source.expect([BufferRange(ByteRange(SIZE - 100, 200), SIZE - 100, SIZE + 100)])
     with pytest.raises(CorruptFileError, match="f: the store returned 100 of the 200 bytes"):
         source.read([ByteRange(SIZE - 50, 100)])
     source.close()

@@ -46,7 +46,7 @@ def servers(running: Expiring, monkeypatch: pytest.MonkeyPatch) -> Expiring:
     running.extra.clear()
     running.namespace.is_down = False
     running.namespace.locations = {"t": f"s3://{BUCKET}/t"}
-    renewal._Known.by_source.clear()
+    renewal._KnownCredentials.by_source.clear()
     monkeypatch.setattr(renewal, "_now", running.now)
     return running
 
@@ -106,7 +106,7 @@ def test_stores_share_what_was_renewed(servers: Expiring) -> None:
     assert len({id(store._fs) for store in stores}) == 1
     # Tasks get the newest credentials.
     data = pickle.dumps(stores[0])
-    renewal._Known.by_source.clear()
+    renewal._KnownCredentials.by_source.clear()
     pickle.loads(data).write_bytes("x", b"2")
     assert servers.issued == 2
     assert servers.refused == 0

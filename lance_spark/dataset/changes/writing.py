@@ -15,7 +15,7 @@ from lance_spark.keywords import checked, of_group
 from lance_spark.mutations.runner import abort_on_error
 from lance_spark.progress import stage
 from lance_spark.table.cleanup.automatic import cleanup_config
-from lance_spark.table.commit.idempotency import write_of
+from lance_spark.table.commit.idempotency import WriteToken
 from lance_spark.table.commit.transaction import with_message
 from lance_spark.table.commit.write_commit import commit_or_clean_up
 from lance_spark.table.commit.write_job import Mode, TableSettings, WriteJob
@@ -38,7 +38,7 @@ def write_rows(
     given = checked(InsertKeywords, keywords)
     check_observer(given["progress"])
     properties = with_message(given["transaction_properties"], given["commit_message"])
-    once = write_of(given["txn_app_id"], given["txn_version"])
+    once = WriteToken.of_app(given["txn_app_id"], given["txn_version"])
     storage = given["storage_options"]
     job, batches = plan_write(data, uri, mode, schema, storage, **of_group(FileKeywords, keywords))
     writer = job.writer(observer=given["progress"])

@@ -28,7 +28,7 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import is_variable
 from lance_spark.encoding.meta import FieldReader
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v0_1.pages import EncodedPages, Numbers, Pages, bounds_of
+from lance_spark.encoding.v0_1.pages import EncodedPages, FieldPages, Numbers, bounds_of
 from lance_spark.encoding.v0_1.plain import PlainReader, encode_plain
 from lance_spark.encoding.v0_1.var_binary import VarBinaryReader, encode_var_binary
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
@@ -38,29 +38,18 @@ from lance_spark.storage.source import ReadPlan
 class DictionaryReader:
     """Reads dictionary-encoded values.
 
-    Parameters
-    ----------
-    dtype : pa.DataType
-        A dictionary type.
-    pages : Pages
-        Pages of the positions.
-    bounds : int64 array
-        First row of each page, and the number of all rows.
-    values : Pages
-        The only page of the values.
-    size : int
-        Size of the file in bytes.
+    - `dtype`: A dictionary type.
+    - `pages`: Pages of the positions.
+    - `bounds`: First row of each page, and the number of all rows.
+    - `values`: The only page of the values.
+    - `size`: Size of the file in bytes.
 
-    Raises
-    ------
-    CorruptFileError
-        A page lies outside the file.
-    UnsupportedTypeError
-        Version 0.1 has no dictionaries of such values.
+    Raises CorruptFileError: a page lies outside the file. Raises UnsupportedTypeError: version 0.1
+    has no dictionaries of such values.
     """
 
     def __init__(
-        self, dtype: pa.DataType, pages: Pages, bounds: Numbers, values: Pages, size: int
+        self, dtype: pa.DataType, pages: FieldPages, bounds: Numbers, values: FieldPages, size: int
     ) -> None:
         self._dtype = dtype
         self._positions = PlainReader(dtype.index_type, pages, bounds, size)
@@ -88,10 +77,7 @@ class DictionaryReader:
 def encode_values(values: pa.Array, start: int) -> EncodedPages:
     """Encode the values of a dictionary as one page, which the whole file shares.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        Version 0.1 has no dictionaries of such values.
+    Raises UnsupportedTypeError: version 0.1 has no dictionaries of such values.
     """
     check_values(values.type)
     cuts = np.array([0, len(values)], np.int64)
@@ -106,7 +92,7 @@ def check_values(dtype: pa.DataType) -> None:
         raise UnsupportedTypeError(f"file version 0.1 has no dictionaries of {dtype} values")
 
 
-def open_values(dtype: pa.DataType, values: Pages, size: int) -> FieldReader:
+def open_values(dtype: pa.DataType, values: FieldPages, size: int) -> FieldReader:
     """Return the reader of the values of a dictionary, of type `dtype`; see `DictionaryReader`."""
     bounds = bounds_of(np.maximum(values.lengths, 0))
     if is_variable(dtype):

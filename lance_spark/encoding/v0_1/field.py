@@ -32,8 +32,8 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import fixed_width, is_variable
 from lance_spark.encoding.meta import FieldReader, StructReader
 from lance_spark.encoding.v0_1.dictionary import DictionaryReader, check_values
-from lance_spark.encoding.v0_1.lists import ListReader, encode_offsets
-from lance_spark.encoding.v0_1.pages import EncodedPages, Numbers, Pages, bounds_of
+from lance_spark.encoding.v0_1.lists import ListPagesReader, encode_offsets
+from lance_spark.encoding.v0_1.pages import EncodedPages, FieldPages, Numbers, bounds_of
 from lance_spark.encoding.v0_1.plain import NullReader, PlainReader, encode_plain, plain_bits
 from lance_spark.encoding.v0_1.var_binary import VarBinaryReader, encode_var_binary
 from lance_spark.errors import CorruptFileError, LanceError, UnsupportedTypeError
@@ -45,26 +45,20 @@ _WAY_OUT = "use data storage version 2.2"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class FieldNode:
     """A field, and its pages in a file.
 
-    Attributes
-    ----------
-    field : pa.Field
-        Its type selects what to read: a struct may lack children that the file has.
-    pages : Pages or None
-        None for a struct.
-    children : tuple of Node
-        The children of a struct, in the order of its type; the items of a list; empty for other
-        types.
-    dictionary : Pages or None
-        The only page of the values of a dictionary.
+    - `field`: Its type selects what to read: a struct may lack children that the file has.
+    - `pages`: None for a struct.
+    - `children`: The children of a struct, in the order of its type; the items of a list; empty for
+      other types.
+    - `dictionary`: The only page of the values of a dictionary.
     """
 
     field: pa.Field
-    pages: Pages | None = None
-    children: tuple[Node, ...] = ()
-    dictionary: Pages | None = None
+    pages: FieldPages | None = None
+    children: tuple[FieldNode, ...] = ()
+    dictionary: FieldPages | None = None
 
 
 def has_pages(dtype: pa.DataType) -> bool:
@@ -72,29 +66,22 @@ def has_pages(dtype: pa.DataType) -> bool:
     return not pat.is_struct(dtype)
 
 
-def open_field(node: Node, counts: Numbers, size: int) -> FieldReader:
+def open_field(node: FieldNode, counts: Numbers, size: int) -> FieldReader:
     """Return the reader of a top-level field.
 
-    Parameters
-    ----------
-    node : Node
-    counts : int64 array
-        Rows of each batch.
-    size : int
-        Size of the file in bytes.
+    - `counts`: Rows of each batch.
+    - `size`: Size of the file in bytes.
 
-    Raises
-    ------
-    CorruptFileError
-        The pages lie outside the file, or have other numbers of values than the batches.
-    UnsupportedTypeError
-        File version 0.1 cannot store the type.
+    Raises CorruptFileError: the pages lie outside the file, or have other numbers of values than
+    the batches. Raises UnsupportedTypeError: file version 0.1 cannot store the type.
     """
     reader, _ = _open(node, node.field.name, counts, size)
     return reader
 
 
-def _open(node: Node, path: str, counts: Numbers | None, size: int) -> tuple[FieldReader, Numbers]:
+def _open(
+    node: FieldNode, path: str, counts: Numbers | None, size: int
+) -> tuple[FieldReader, Numbers]:
     # Below a list, only the pages know the number of values of a batch: `counts` is None before the
     # first field with pages.
     dtype = node.field.type
@@ -124,12 +111,16 @@ def _open(node: Node, path: str, counts: Numbers | None, size: int) -> tuple[Fie
 
 
 def _open_pages(
-    node: Node, pages: Pages, counts: Numbers, items: tuple[FieldReader, Numbers] | None, size: int
+    node: FieldNode,
+    pages: FieldPages,
+    counts: Numbers,
+    items: tuple[FieldReader, Numbers] | None,
+    size: int,
 ) -> FieldReader:
     dtype = node.field.type
     bounds = bounds_of(counts)
     if items is not None:
-        return ListReader(dtype, pages, bounds, items[0], bounds_of(items[1]), size)
+        return ListPagesReader(dtype, pages, bounds, items[0], bounds_of(items[1]), size)
     if is_variable(dtype):
         return VarBinaryReader(dtype, node.field.nullable, pages, bounds, size)
     if pat.is_dictionary(dtype):
@@ -140,7 +131,7 @@ def _open_pages(
 
 
 def _open_struct(
-    node: Node, path: str, counts: Numbers | None, size: int
+    node: FieldNode, path: str, counts: Numbers | None, size: int
 ) -> tuple[FieldReader, Numbers]:
     readers = []
     for child in node.children:
@@ -153,18 +144,14 @@ def _open_struct(
     return StructReader(node.field.type, readers), counts
 
 
-def stored_bytes(node: Node, size: int) -> ReadPlan[int]:
+def stored_bytes(node: FieldNode, size: int) -> ReadPlan[int]:
     """Plan the estimate of the stored bytes of a field and all fields below it.
 
     The page table does not have the number of bytes of strings: it is estimated from some of their
     pages.
 
-    Parameters
-    ----------
-    node : Node
-        Not checked; damaged pages count as 0 bytes.
-    size : int
-        Of the file in bytes.
+    - `node`: Not checked; damaged pages count as 0 bytes.
+    - `size`: Of the file in bytes.
     """
     total = 0
     for child in node.children:
@@ -188,7 +175,7 @@ def _bits(dtype: pa.DataType) -> int:
     return fixed_width(dtype)
 
 
-def _value_bytes(pages: Pages, values: int, size: int) -> ReadPlan[int]:
+def _value_bytes(pages: FieldPages, values: int, size: int) -> ReadPlan[int]:
     # Writers put the bytes of a page directly before its offsets, so the first offset reveals their
     # number.
     non_empty = np.flatnonzero(
@@ -208,24 +195,16 @@ def _value_bytes(pages: Pages, values: int, size: int) -> ReadPlan[int]:
 def encode_field(array: pa.Array, cuts: Numbers, start: int) -> Iterator[EncodedPages]:
     """Yield the pages of a field and of each field below it, in the order of the file.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Only strings, bytes and the null type may have nulls; see `lossless`.
-    cuts : int64 array
-        First row of each batch, and the number of all rows.
-    start : int
-        Position of the first page in the file.
+    - `array`: Only strings, bytes and the null type may have nulls; see `lossless`.
+    - `cuts`: First row of each batch, and the number of all rows.
+    - `start`: Position of the first page in the file.
 
-    Yields
-    ------
-    EncodedPages
-        One for each field; a struct has pages of zeros and no buffers.
+    Yields one for each field; a struct has pages of zeros and no buffers.
     """
     dtype = array.type
     if pat.is_struct(dtype):
         none = np.zeros(len(cuts) - 1, np.int64)
-        yield EncodedPages(Pages(none, none))
+        yield EncodedPages(FieldPages(none, none))
         for index in range(dtype.num_fields):
             for encoded in encode_field(array.field(index), cuts, start):
                 start += encoded.size

@@ -19,8 +19,8 @@ from lance_spark.encoding.meta import FieldReader
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v0_1.pages import (
     EncodedPages,
+    FieldPages,
     Numbers,
-    Pages,
     PagesReader,
     read_extents,
     spans_of,
@@ -30,20 +30,16 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.storage.source import ReadPlan
 
 
-class ListReader(PagesReader):
+class ListPagesReader(PagesReader):
     """Reads lists or large lists; see `PagesReader`.
 
-    Parameters
-    ----------
-    items : FieldReader
-    item_bounds : int64 array
-        First item of each batch, and the number of all items.
+    - `item_bounds`: First item of each batch, and the number of all items.
     """
 
     def __init__(
         self,
         dtype: pa.DataType,
-        pages: Pages,
+        pages: FieldPages,
         bounds: Numbers,
         items: FieldReader,
         item_bounds: Numbers,
@@ -91,20 +87,12 @@ def encode_offsets(
 ) -> tuple[EncodedPages, pa.Array, Numbers]:
     """Encode the offsets of lists.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Lists or large lists without nulls.
-    cuts : int64 array
-        First list of each page, and the number of all lists.
-    start : int
-        Position of the first page in the file.
+    - `array`: Lists or large lists without nulls.
+    - `cuts`: First list of each page, and the number of all lists.
+    - `start`: Position of the first page in the file.
 
-    Returns
-    -------
-    tuple
-        The pages, the items of all lists, and the first item of each page with the number of all
-        items.
+    Returns the pages, the items of all lists, and the first item of each page with the number of
+    all items.
     """
     dtype = np.dtype(np.int64 if pat.is_large_list(array.type) else np.int32)
     offsets = array.offsets.to_numpy() if len(array) else np.zeros(1, dtype)
@@ -115,7 +103,7 @@ def encode_offsets(
     positions = start + (np.cumsum(entries) - entries) * dtype.itemsize
     items = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     item_cuts = (firsts - firsts[0]).astype(np.int64)
-    return EncodedPages(Pages(positions, entries), [data]), items, item_cuts
+    return EncodedPages(FieldPages(positions, entries), [data]), items, item_cuts
 
 
 def _has_no_bytes(dtype: pa.DataType) -> bool:

@@ -36,14 +36,9 @@ from lance_spark.encoding.arrow_blocks import is_text, is_variable, vector_items
 class Change:
     """A value that would be read as another value.
 
-    Attributes
-    ----------
-    row : int
-        The first such row of the array.
-    path : str
-        The field, with the fields above it.
-    value, becomes : str
-        The value, and the value that would be read instead.
+    - `row`: The first such row of the array.
+    - `path`: The field, with the fields above it.
+    - `value`, `becomes`: The value, and the value that would be read instead.
     """
 
     row: int
@@ -56,13 +51,8 @@ def first_change(array: pa.Array, field: pa.Field, path: str = "") -> Change | N
     """Return the first value of a field, or of a field below it, that version 0.1 would change;
     None if no value would change.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Of the field's type.
-    field : pyarrow.Field
-    path : str
-        Path of the fields above.
+    - `array`: Of the field's type.
+    - `path`: Path of the fields above.
     """
     dtype = array.type
     path = f"{path}.{field.name}" if path else field.name

@@ -28,15 +28,11 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pages:
+class FieldPages:
     """The pages of one field, one for each batch.
 
-    Attributes
-    ----------
-    positions : int64 array
-        Position of each page in the file.
-    lengths : int64 array
-        Values of each page.
+    - `positions`: Position of each page in the file.
+    - `lengths`: Values of each page.
     """
 
     positions: Numbers
@@ -45,19 +41,11 @@ class Pages:
     def check(self, bits: int, size: int, extra: int = 0) -> None:
         """Check that all pages lie in the file.
 
-        Parameters
-        ----------
-        bits : int
-            Of one value.
-        size : int
-            Of the file in bytes.
-        extra : int
-            Values that each page has beyond its length.
+        - `bits`: Of one value.
+        - `size`: Of the file in bytes.
+        - `extra`: Values that each page has beyond its length.
 
-        Raises
-        ------
-        CorruptFileError
-            A page lies outside the file; the message names the batch.
+        Raises CorruptFileError: a page lies outside the file; the message names the batch.
         """
         position = np.clip(self.positions, 0, size)
         # Divided, so that no product can overflow.
@@ -80,15 +68,11 @@ class Pages:
 class EncodedPages:
     """The pages of one field for some consecutive batches, ready to be written.
 
-    Attributes
-    ----------
-    pages : Pages
-        Their positions in the file, and the numbers of their values.
-    buffers : sequence of uint8 array
-        To be written back to back, from the position that the encoder was given.
+    - `pages`: Their positions in the file, and the numbers of their values.
+    - `buffers`: To be written back to back, from the position that the encoder was given.
     """
 
-    pages: Pages
+    pages: FieldPages
     buffers: Sequence[Bytes] = ()
 
     @property
@@ -101,10 +85,6 @@ class EncodedPages:
 class Spans:
     """Runs of values, in order: each has the values from `start` to `stop` of the page of `batch`.
     No run is empty.
-
-    Attributes
-    ----------
-    batch, start, stop : int64 arrays of one length
     """
 
     batch: Numbers
@@ -125,30 +105,19 @@ class Spans:
 class PagesReader:
     """Base of the readers of the pages of a field.
 
-    Parameters
-    ----------
-    dtype : pa.DataType
-    pages : Pages
-        Of the values, or of their offsets.
-    bounds : int64 array
-        First row of each page, and the number of all rows.
-    size : int
-        Of the file in bytes.
-    bits : int
-        Of one value, or of one offset.
-    extra : int
-        Values that each page has beyond its length.
+    - `pages`: Of the values, or of their offsets.
+    - `bounds`: First row of each page, and the number of all rows.
+    - `size`: Of the file in bytes.
+    - `bits`: Of one value, or of one offset.
+    - `extra`: Values that each page has beyond its length.
 
-    Raises
-    ------
-    CorruptFileError
-        A page lies outside the file.
+    Raises CorruptFileError: a page lies outside the file.
     """
 
     def __init__(
         self,
         dtype: pa.DataType,
-        pages: Pages,
+        pages: FieldPages,
         bounds: Numbers,
         size: int,
         bits: int,
@@ -172,10 +141,7 @@ class PagesReader:
 def bounds_of(counts: Numbers) -> Numbers:
     """Return the first row of each batch, and the number of all rows, from the rows of each.
 
-    Raises
-    ------
-    CorruptFileError
-        A number is negative, or their sum does not fit into 64 bits.
+    Raises CorruptFileError: a number is negative, or their sum does not fit into 64 bits.
     """
     bounds = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=bounds[1:])
@@ -191,16 +157,9 @@ def bounds_of(counts: Numbers) -> Numbers:
 def spans_of(rows: Rows, bounds: Numbers) -> Spans:
     """Return the runs of values of pages that hold some rows.
 
-    Parameters
-    ----------
-    rows : Rows
-    bounds : int64 array
-        See `bounds_of`.
+    - `bounds`: See `bounds_of`.
 
-    Raises
-    ------
-    CorruptFileError
-        The pages have fewer rows.
+    Raises CorruptFileError: the pages have fewer rows.
     """
     if not len(rows):
         none = np.zeros(0, np.int64)
@@ -229,23 +188,14 @@ def spans_of(rows: Rows, bounds: Numbers) -> Spans:
     return Spans(batch, rows[firsts] - bounds[batch], rows[lasts] - bounds[batch] + 1)
 
 
-def read_values(pages: Pages, spans: Spans, width: int, extra: int = 0) -> ReadPlan[Bytes]:
+def read_values(pages: FieldPages, spans: Spans, width: int, extra: int = 0) -> ReadPlan[Bytes]:
     """Plan the reading of values that are whole bytes.
 
-    Parameters
-    ----------
-    pages : Pages
-        Checked.
-    spans : Spans
-    width : int
-        Bytes of one value.
-    extra : int
-        Number of values to read after each span.
+    - `pages`: Checked.
+    - `width`: Bytes of one value.
+    - `extra`: Number of values to read after each span.
 
-    Returns
-    -------
-    uint8 array
-        The values of all spans, joined.
+    Returns the values of all spans, joined.
     """
     starts = pages.positions[spans.batch] + spans.start * width
     return (yield from read_ranges(starts, (spans.sizes + extra) * width))
@@ -273,16 +223,12 @@ def read_ranges(starts: Numbers, sizes: Numbers) -> ReadPlan[Bytes]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Extents:
+class SpanExtents:
     """Lengths and positions of some values, from their offsets.
 
-    Attributes
-    ----------
-    lengths : int64 array
-        Length of each value.
-    starts, stops : int64 arrays
-        Start of the first value and end of the last value of each span. The values between lie back
-        to back.
+    - `lengths`: Length of each value.
+    - `starts`, `stops`: Start of the first value and end of the last value of each span. The values
+      between lie back to back.
     """
 
     lengths: Numbers
@@ -302,15 +248,12 @@ class Extents:
 
 
 def read_extents(
-    pages: Pages, spans: Spans, dtype: type[np.int32] | type[np.int64]
-) -> ReadPlan[Extents]:
+    pages: FieldPages, spans: Spans, dtype: type[np.int32] | type[np.int64]
+) -> ReadPlan[SpanExtents]:
     """Plan the reading of offsets: value ``i`` of a page goes from its offset ``i`` to its offset
     ``i + 1``.
 
-    Raises
-    ------
-    CorruptFileError
-        Offsets are negative, or decrease.
+    Raises CorruptFileError: offsets are negative, or decrease.
     """
     data = yield from read_values(pages, spans, np.dtype(dtype).itemsize, extra=1)
     offsets = data.view(np.dtype(dtype).newbyteorder("<"))
@@ -331,4 +274,4 @@ def read_extents(
         raise CorruptFileError(
             f"the offsets of batch {int(spans.batch[bad])} are negative or decrease"
         )
-    return Extents(lengths, wide[starts_at], wide[stops_at])
+    return SpanExtents(lengths, wide[starts_at], wide[stops_at])

@@ -34,8 +34,8 @@ from lance_spark.encoding.arrow_blocks import (
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v0_1.pages import (
     EncodedPages,
+    FieldPages,
     Numbers,
-    Pages,
     PagesReader,
     Spans,
     read_ranges,
@@ -50,13 +50,10 @@ from lance_spark.storage.source import Bytes, ReadPlan
 class PlainReader(PagesReader):
     """Reads values of a fixed width; see `PagesReader`.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        The type has no fixed width.
+    Raises UnsupportedTypeError: the type has no fixed width.
     """
 
-    def __init__(self, dtype: pa.DataType, pages: Pages, bounds: Numbers, size: int) -> None:
+    def __init__(self, dtype: pa.DataType, pages: FieldPages, bounds: Numbers, size: int) -> None:
         self._bits = plain_bits(dtype)
         _, self._per_row = innermost_items(dtype)
         self._is_bits = self._bits == self._per_row
@@ -89,23 +86,15 @@ class PlainReader(PagesReader):
 def encode_plain(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
     """Encode values of a fixed width.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Without nulls, or of type null.
-    cuts : int64 array
-        First value of each page, and the number of all values.
-    start : int
-        Position of the first page in the file.
+    - `array`: Without nulls, or of type null.
+    - `cuts`: First value of each page, and the number of all values.
+    - `start`: Position of the first page in the file.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        The type has no fixed width.
+    Raises UnsupportedTypeError: the type has no fixed width.
     """
     lengths = np.diff(cuts)
     if pat.is_null(array.type):
-        return EncodedPages(Pages(np.full(len(lengths), start, np.int64), lengths))
+        return EncodedPages(FieldPages(np.full(len(lengths), start, np.int64), lengths))
     values, per_row = array, 1
     while pat.is_fixed_size_list(values.type):
         per_row *= values.type.list_size
@@ -119,16 +108,13 @@ def encode_plain(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
         first, last = values.offset * width, (values.offset + len(values)) * width
         data = _bytes_of(values)[first:last]
         begins = ends[:-1] * width
-    return EncodedPages(Pages(start + begins, lengths), [data])
+    return EncodedPages(FieldPages(start + begins, lengths), [data])
 
 
 def plain_bits(dtype: pa.DataType) -> int:
     """Return the bits of one value of a type.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        The type has no fixed width, or a width of 0.
+    Raises UnsupportedTypeError: the type has no fixed width, or a width of 0.
     """
     item, per_row = innermost_items(dtype)
     bits = fixed_width(item) * per_row

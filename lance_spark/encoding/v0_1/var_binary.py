@@ -28,8 +28,8 @@ from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v0_1.pages import (
     EncodedPages,
+    FieldPages,
     Numbers,
-    Pages,
     PagesReader,
     read_extents,
     read_ranges,
@@ -45,14 +45,11 @@ _OFFSET_BITS = 64
 class VarBinaryReader(PagesReader):
     """Reads strings or bytes, also large types; see `PagesReader`.
 
-    Parameters
-    ----------
-    nullable : bool
-        Whether empty values are nulls.
+    - `nullable`: Whether empty values are nulls.
     """
 
     def __init__(
-        self, dtype: pa.DataType, nullable: bool, pages: Pages, bounds: Numbers, size: int
+        self, dtype: pa.DataType, nullable: bool, pages: FieldPages, bounds: Numbers, size: int
     ) -> None:
         super().__init__(dtype, pages, bounds, size, _OFFSET_BITS, extra=1)
         self._nullable = nullable
@@ -81,14 +78,9 @@ class VarBinaryReader(PagesReader):
 def encode_var_binary(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
     """Encode strings or bytes; each page has its values first, and then its offsets.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Nulls are stored as empty values.
-    cuts : int64 array
-        First value of each page, and the number of all values.
-    start : int
-        Position of the bytes of the first page in the file.
+    - `array`: Nulls are stored as empty values.
+    - `cuts`: First value of each page, and the number of all values.
+    - `start`: Position of the bytes of the first page in the file.
     """
     block = _stored(array)
     offsets = block.offsets.astype(np.int64, copy=False)
@@ -105,7 +97,7 @@ def encode_var_binary(array: pa.Array, cuts: Numbers, start: int) -> EncodedPage
     for page in range(len(lengths)):
         buffers.append(block.data[firsts[page] : firsts[page + 1]])
         buffers.append(parts[position[page] : position[page + 1]])
-    return EncodedPages(Pages(firsts[1:] + shift, lengths), buffers)
+    return EncodedPages(FieldPages(firsts[1:] + shift, lengths), buffers)
 
 
 def _stored(array: pa.Array) -> VariableWidthBlock:

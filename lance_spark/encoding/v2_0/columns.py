@@ -47,10 +47,7 @@ def parse(encoding: bytes) -> pb.ArrayEncoding:
 def message_of(column: ColumnMeta, page: int, name: str) -> pb.ArrayEncoding:
     """Return the message of a page of a column that only one encoding can store.
 
-    Raises
-    ------
-    CorruptFileError
-        The page does not have the encoding of this name.
+    Raises CorruptFileError: the page does not have the encoding of this name.
     """
     encoding = parse(column.pages[page].encoding)
     result = encoding.WhichOneof("array_encoding")
@@ -70,7 +67,7 @@ def check_rows(
         )
 
 
-class ColumnReader:
+class PagedColumnReader:
     """Reads rows of one column.
 
     Decoders of the last pages are kept with their dictionaries and decompressed bytes, so a scan in
@@ -169,21 +166,12 @@ def wrap(array: pa.Array, dtype: pa.DataType) -> pa.Array:
 def open_blob(dtype: pa.DataType, column: ColumnMeta, location: PageLocation) -> FieldReader:
     """Return the reader of a blob column.
 
-    Parameters
-    ----------
-    dtype : pa.DataType
-        A struct of two uint64 children, the positions and sizes of the blobs; a binary type for
-        columns that are not blobs in this file.
-    column : ColumnMeta
-    location : PageLocation
-        Location of the column, for error messages.
+    - `dtype`: A struct of two uint64 children, the positions and sizes of the blobs; a binary type
+      for columns that are not blobs in this file.
+    - `location`: Location of the column, for error messages.
 
-    Raises
-    ------
-    CorruptFileError
-        The column's own encoding cannot be parsed.
-    UnsupportedEncodingError
-        The encoding is not `Blob`, or the type is not one of these.
+    Raises CorruptFileError: the column's own encoding cannot be parsed. Raises
+    UnsupportedEncodingError: the encoding is not `Blob`, or the type is not one of these.
     """
     try:
         name = pb.ColumnEncoding.FromString(column.encoding).WhichOneof("column_encoding")
@@ -193,7 +181,7 @@ def open_blob(dtype: pa.DataType, column: ColumnMeta, location: PageLocation) ->
         ) from None
     if name != "blob":
         # The column became a blob column after this file was written, or its writer has no blobs.
-        return ColumnReader(dtype, column, location)
+        return PagedColumnReader(dtype, column, location)
     if not pat.is_struct(dtype) or [field.type for field in dtype] != [pa.uint64(), pa.uint64()]:
         raise UnsupportedEncodingError(f"{location}: a blob cannot be read as type {dtype}")
-    return ColumnReader(dtype, column, location)
+    return PagedColumnReader(dtype, column, location)

@@ -31,7 +31,7 @@ from lance_spark.encoding.meta import (
     total_rows,
 )
 from lance_spark.encoding.v2_0.columns import (
-    ColumnReader,
+    PagedColumnReader,
     Wrapped,
     check_header,
     open_blob,
@@ -70,25 +70,15 @@ def open_field(
 ) -> FieldReader:
     """Return the reader of a field.
 
-    Parameters
-    ----------
-    field : pa.Field
-        Its type selects what to read: a struct may lack children that the file has, a blob is read
-        as its ``struct<position: uint64, size: uint64>`` or as its bytes.
-    columns : sequence of ColumnMeta
-        The columns of `field`, depth first.
-    file : str
-        Name of the file, for errors.
-    byte_columns : mapping of int to ColumnMeta, optional
-        The columns with the bytes of strings that are stored as lists, by the index of their list
-        in `columns`; see `lists`.
+    - `field`: Its type selects what to read: a struct may lack children that the file has, a blob
+      is read as its ``struct<position: uint64, size: uint64>`` or as its bytes.
+    - `columns`: The columns of `field`, depth first.
+    - `file`: Name of the file, for errors.
+    - `byte_columns`: The columns with the bytes of strings that are stored as lists, by the index
+      of their list in `columns`; see `lists`.
 
-    Raises
-    ------
-    CorruptFileError
-        The columns do not match the field, or contradict each other.
-    UnsupportedTypeError
-        File version 2.0 cannot store the type.
+    Raises CorruptFileError: the columns do not match the field, or contradict each other. Raises
+    UnsupportedTypeError: File version 2.0 cannot store the type.
     """
     expected = count_columns(field)
     if len(columns) != expected:
@@ -131,7 +121,7 @@ def _open(
         elif octets is not None:
             reader = ByteLists(plain, column, octets, location)
         else:
-            reader = ColumnReader(plain, column, location)
+            reader = PagedColumnReader(plain, column, location)
         return (reader if plain == field.type else Wrapped(reader, field.type)), rows
     is_struct = pat.is_struct(dtype)
     below_list = in_list or not is_struct

@@ -50,21 +50,13 @@ _KNOWN_HINTS = (b"lance-encoding:compression", b"lance-encoding:compression-leve
 def encode_field(array: pa.Array, field: pa.Field) -> list[EncodedPage]:
     """Return one page for each column of `field`, holding all rows of `array`.
 
-    Parameters
-    ----------
-    array : pa.Array
-        Of the field's type.
-    field : pa.Field
-        With the metadata keys ``lance-encoding:*`` that steer the choice of encodings; unknown
-        values are ignored.
+    - `array`: Of the field's type.
+    - `field`: With the metadata keys ``lance-encoding:*`` that steer the choice of encodings;
+      unknown values are ignored.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        File version 2.0 cannot store the type.
-    InvalidInputError
-        A struct is null, a child of a packed struct is, or ``lance-encoding:packed`` is neither
-        true nor false.
+    Raises UnsupportedTypeError: file version 2.0 cannot store the type. Raises InvalidInputError: a
+    struct is null, a child of a packed struct is, or ``lance-encoding:packed`` is neither true nor
+    false.
     """
     pages: list[EncodedPage] = []
     _encode(array, field, "", pages)

@@ -32,9 +32,9 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import bitmap, is_variable, offset_type, validity_of
 from lance_spark.encoding.meta import ColumnMeta, FieldReader, PageLocation, total_rows
 from lance_spark.encoding.rows import Rows, split_rows
-from lance_spark.encoding.v2_0.codecs.binary import Extents, encode_ends, read_extents
+from lance_spark.encoding.v2_0.codecs.binary import ValueExtents, encode_ends, read_extents
 from lance_spark.encoding.v2_0.columns import (
-    ColumnReader,
+    PagedColumnReader,
     check_rows,
     message_of,
     parse,
@@ -51,18 +51,11 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 class ListReader:
     """Reads lists: first the positions of their items, then the items.
 
-    Parameters
-    ----------
-    dtype : pa.DataType
-        A list or large list type.
-    column : ColumnMeta
-        Column of the lists.
-    items : FieldReader
-        Reader of the items; its rows are items.
-    num_items : int
-        Number of items in the columns of the item.
-    location : PageLocation
-        Of the column, for error messages.
+    - `dtype`: A list or large list type.
+    - `column`: Column of the lists.
+    - `items`: Reader of the items; its rows are items.
+    - `num_items`: Number of items in the columns of the item.
+    - `location`: Of the column, for error messages.
     """
 
     def __init__(
@@ -114,7 +107,7 @@ class ListReader:
         buffers = [mask, pa.py_buffer(offsets)]
         return pa.Array.from_buffers(self._dtype, len(edges) - 1, buffers, children=[items])
 
-    def _read_page(self, page: int, rows: Rows) -> ReadPlan[Extents]:
+    def _read_page(self, page: int, rows: Rows) -> ReadPlan[ValueExtents]:
         message = self._messages[page]
         with errors_at(replace(self._location, page=page)):
             buffers = PageBuffers(self._column.pages[page].buffers, self._column.buffers)
@@ -127,21 +120,21 @@ class ListReader:
                 )
         first = self._first_items[page]
         if extents.edges is not None:
-            return Extents.between(extents.edges + first, extents.valid)
-        return Extents.of(extents.starts + first, extents.ends + first, extents.valid)
+            return ValueExtents.between(extents.edges + first, extents.valid)
+        return ValueExtents.of(extents.starts + first, extents.ends + first, extents.valid)
 
 
-def _joined(pieces: list[Extents]) -> Extents:
+def _joined(pieces: list[ValueExtents]) -> ValueExtents:
     if not pieces:
-        return Extents.between(np.zeros(1, np.int64), None)
+        return ValueExtents.between(np.zeros(1, np.int64), None)
     if len(pieces) == 1:
         return pieces[0]
     starts = np.concatenate([piece.starts for piece in pieces])
     ends = np.concatenate([piece.ends for piece in pieces])
     if all(piece.valid is None for piece in pieces):
-        return Extents.of(starts, ends, None)
+        return ValueExtents.of(starts, ends, None)
     flags = [np.ones(len(p.ends), np.bool_) if p.valid is None else p.valid for p in pieces]
-    return Extents.of(starts, ends, np.concatenate(flags))
+    return ValueExtents.of(starts, ends, np.concatenate(flags))
 
 
 def encode(array: pa.Array, buffers: NewBuffers) -> tuple[pb.ArrayEncoding, pa.Array]:
@@ -159,14 +152,9 @@ def encode(array: pa.Array, buffers: NewBuffers) -> tuple[pb.ArrayEncoding, pa.A
 class ByteLists:
     """Reads strings or binaries of two columns.
 
-    Parameters
-    ----------
-    dtype : pa.DataType
-        A string or binary type.
-    ends, data : ColumnMeta
-        The two columns.
-    location : PageLocation
-        For error messages.
+    - `dtype`: A string or binary type.
+    - `ends`, `data`: The two columns.
+    - `location`: For error messages.
     """
 
     def __init__(
@@ -174,7 +162,7 @@ class ByteLists:
     ) -> None:
         self._dtype = dtype
         make_list_type = pa.list_ if offset_type(dtype) is np.int32 else pa.large_list
-        items = ColumnReader(pa.uint8(), data, location)
+        items = PagedColumnReader(pa.uint8(), data, location)
         list_dtype = make_list_type(pa.field("item", pa.uint8(), nullable=False))
         self._lists = ListReader(list_dtype, ends, items, total_rows(data.pages), location)
         self._location = location

@@ -54,17 +54,10 @@ class Decoder(Protocol):
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         """Plan the reading of ``len(rows) * per_row`` values.
 
-        Parameters
-        ----------
-        rows : Rows
-            Row ``r`` consists of the values ``r * per_row`` to ``(r + 1) * per_row - 1``.
-        per_row : int
-            More than 1 below fixed-size lists.
+        - `rows`: Row ``r`` consists of the values ``r * per_row`` to ``(r + 1) * per_row - 1``.
+        - `per_row`: More than 1 below fixed-size lists.
 
-        Returns
-        -------
-        pa.Array
-            Array of the type that the decoder was opened for.
+        Returns an array of the type that the decoder was opened for.
         """
         ...
 
@@ -79,12 +72,8 @@ class PageBuffers:
     def find(self, reference: pb.Buffer) -> ByteRange:
         """Return the place of a buffer.
 
-        Raises
-        ------
-        CorruptFileError
-            The buffer does not exist.
-        UnsupportedEncodingError
-            The buffer belongs to the file: no known writer makes such references.
+        Raises CorruptFileError: the buffer does not exist. Raises UnsupportedEncodingError: the
+        buffer belongs to the file: no known writer makes such references.
         """
         if reference.buffer_type not in (pb.Buffer.page, pb.Buffer.column):
             raise UnsupportedEncodingError(
@@ -108,21 +97,11 @@ def open_encoding(
 ) -> Decoder:
     """Return the decoder of a message.
 
-    Parameters
-    ----------
-    encoding : ArrayEncoding
-    dtype : pa.DataType
-        Type of the arrays to return.
-    count : int or None
-        Number of values; None for the bytes of strings, which fill the buffer.
-    buffers : PageBuffers
+    - `dtype`: Type of the arrays to return.
+    - `count`: Number of values; None for the bytes of strings, which fill the buffer.
 
-    Raises
-    ------
-    CorruptFileError
-        The message contradicts itself, the type or the page's buffers.
-    UnsupportedEncodingError
-        The encoding is unknown, or does not belong to version 2.0.
+    Raises CorruptFileError: the message contradicts itself, the type or the page's buffers. Raises
+    UnsupportedEncodingError: the encoding is unknown, or does not belong to version 2.0.
     """
     name = encoding.WhichOneof("array_encoding")
     if name not in _ENCODINGS:
@@ -159,24 +138,12 @@ class NewBuffers:
 def read_slots(buffer: ByteRange, width: int, rows: Rows) -> ReadPlan[Bytes]:
     """Plan the reading of values of `width` bytes.
 
-    Parameters
-    ----------
-    buffer : ByteRange
-        Only the last value may end outside of it: the missing bytes are read as zeros.
-    width : int
-        Bytes per value.
-    rows : Rows
-        May repeat a row, but must not decrease.
+    - `buffer`: Only the last value may end outside of it: the missing bytes are read as zeros.
+    - `width`: Bytes per value.
+    - `rows`: May repeat a row, but must not decrease.
 
-    Returns
-    -------
-    uint8 array of ``len(rows) * width``
-        Aligned for values of up to 8 bytes, if `width` is a power of two.
-
-    Raises
-    ------
-    CorruptFileError
-        A value lies outside the buffer.
+    The result is aligned for values of up to 8 bytes, if `width` is a power of two. Raises
+    CorruptFileError: a value lies outside the buffer.
     """
     size = len(rows) * width
     if not size:

@@ -55,13 +55,9 @@ _CODECS = {
 class ChunkBuffer:
     """The same buffer of several chunks.
 
-    Attributes
-    ----------
-    data : uint8 array
-        Memory that holds all of them, with other bytes between them.
-    starts, sizes : int64 arrays, one element per chunk
-        Position of the buffer of each chunk in `data`, in bytes, without padding; checked to lie
-        inside.
+    - `data`: Memory that holds all of them, with other bytes between them.
+    - `starts`, `sizes` (int64 arrays, one element per chunk): Position of the buffer of each chunk
+      in `data`, in bytes, without padding; checked to lie inside.
     """
 
     data: Bytes
@@ -73,12 +69,8 @@ class ChunkBuffer:
 class Chunks:
     """Some chunks of one mini-block page.
 
-    Attributes
-    ----------
-    buffers : tuple of ChunkBuffer
-        Value buffers of the chunks, in the page's order of buffers.
-    num_values : int64 array
-        Values in each chunk. When written, all but the last are powers of two.
+    - `buffers`: Value buffers of the chunks, in the page's order of buffers.
+    - `num_values`: Values in each chunk. When written, all but the last are powers of two.
     """
 
     buffers: tuple[ChunkBuffer, ...]
@@ -118,10 +110,7 @@ class Codec:
     ) -> DataBlock | None:
         """Return some values of all chunks; None if it takes less time to decode all.
 
-        Parameters
-        ----------
-        entries : int64 array
-            Their positions among the values of all chunks, which exist.
+        - `entries`: Their positions among the values of all chunks, which exist.
         """
         return None
 
@@ -136,11 +125,8 @@ class Codec:
 
         The buffers have the form that `decode_block` reads; this default calls it for each buffer.
 
-        Parameters
-        ----------
-        buffer : ChunkBuffer
-            One buffer for each block.
-        num_values : int64 array, one element per block
+        - `buffer`: One buffer for each block.
+        - `num_values`: int64 array, one element per block
         """
         width = 0
         pieces: list[Bytes] = []
@@ -180,10 +166,7 @@ class BlocksCodec(Codec):
 def codec(name: str) -> Codec:
     """Return the codec of a oneof field name.
 
-    Raises
-    ------
-    UnsupportedEncodingError
-        The name is not known to this release.
+    Raises UnsupportedEncodingError: the name is not known to this release.
     """
     try:
         module, cls = _CODECS[name]

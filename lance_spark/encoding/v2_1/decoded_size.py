@@ -38,11 +38,7 @@ def max_decoded_bytes(page: PageMeta, read: Read | None = None) -> int | None:
     """Return the maximum bytes of the decoded values of a page of version 2.1 or 2.2; None if
     unknown.
 
-    Parameters
-    ----------
-    page : PageMeta
-    read : callable, optional
-        Reads a range of the file, if that costs no request.
+    - `read`: Reads a range of the file, if that costs no request.
     """
     stored = sum(buffer.length for buffer in page.buffers) + len(page.encoding)
     try:

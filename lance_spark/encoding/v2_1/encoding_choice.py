@@ -100,13 +100,7 @@ def retyped(values: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
-    """Return the block as positions in its distinct items, or None if that does not pay.
-
-    Parameters
-    ----------
-    block : FixedWidthBlock or VariableWidthBlock
-    hints : Hints
-    """
+    """Return the block as positions in its distinct items, or None if that does not pay."""
     count = block.num_values
     if count < _MIN_DICTIONARY or hints.compression == "none":
         return None

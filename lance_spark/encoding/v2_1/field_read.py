@@ -52,12 +52,8 @@ OpenPage = Callable[[PageMeta, Leaf], PageReader]
 def open_page(meta: PageMeta, leaf: Leaf) -> PageReader:
     """Return the reader for a page by its layout.
 
-    Raises
-    ------
-    CorruptFileError
-        The page's message cannot be parsed, or contradicts the page's buffers.
-    UnsupportedEncodingError
-        The layout is not known to this release.
+    Raises CorruptFileError: the page's message cannot be parsed, or contradicts the page's buffers.
+    Raises UnsupportedEncodingError: the layout is not known to this release.
     """
     try:
         message = parse_layout(meta.encoding)
@@ -99,21 +95,12 @@ class LeafRows:
 class StructuralField:
     """Reads rows of one field; a `FieldReader`.
 
-    Parameters
-    ----------
-    field : pa.Field
-        Its type selects what to read: a struct may lack children that the file has.
-    columns : sequence of ColumnMeta
-        The leaf columns of `field`, depth first.
-    file : str
-        Name of the file, for errors.
-    open_page : callable
-        Returns the reader for a page of a leaf; by default that of versions 2.1 and 2.2.
+    - `field`: Its type selects what to read: a struct may lack children that the file has.
+    - `columns`: The leaf columns of `field`, depth first.
+    - `file`: Name of the file, for errors.
+    - `open_page`: Returns the reader for a page of a leaf; by default that of versions 2.1 and 2.2.
 
-    Raises
-    ------
-    CorruptFileError
-        The number of columns differs from the number of leaves of the field.
+    Raises CorruptFileError: the number of columns differs from the number of leaves of the field.
     """
 
     def __init__(
@@ -210,12 +197,7 @@ class LeafReader:
         return [getattr(page, "fetch", page.read)(own) for page, own in pages]
 
     def rows_of_page(self, page: SlottedRows) -> LeafRows:
-        """Return rows with the slots of their layers.
-
-        Raises
-        ------
-        CorruptFileError
-        """
+        """Return rows with the slots of their layers. Raises CorruptFileError."""
         slots = page.slots(self._leaf.steps)
         if len(page.values) != slots[0].count:
             raise CorruptFileError(f"{len(page.values)} values for {slots[0].count} slots")

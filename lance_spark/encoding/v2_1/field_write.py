@@ -15,21 +15,12 @@ from lance_spark.errors import UnsupportedTypeError
 def encode_field(array: pa.Array, field: pa.Field, version: tuple[int, int]) -> list[EncodedPage]:
     """Return one page for each leaf column of `field`, holding all rows of `array`.
 
-    Parameters
-    ----------
-    array : pa.Array
-        Of the field's type.
-    field : pa.Field
-        With the metadata keys ``lance-encoding:*`` that steer the choice of encodings.
-    version : tuple of int
-        File version, ``(2, 1)`` or ``(2, 2)``.
+    - `array`: Of the field's type.
+    - `field`: With the metadata keys ``lance-encoding:*`` that steer the choice of encodings.
+    - `version`: File version, ``(2, 1)`` or ``(2, 2)``.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        The version has no encoding for the type.
-    InvalidInputError
-        The value of a metadata key is not valid.
+    Raises UnsupportedTypeError: the version has no encoding for the type. Raises InvalidInputError:
+    the value of a metadata key is not valid.
     """
     if version < (2, 2):
         _check_2_1(field)

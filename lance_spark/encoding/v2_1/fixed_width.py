@@ -37,10 +37,7 @@ def uint_type(bits: int) -> np.dtype[Any]:
 def require_word(bits: int, name: str) -> int:
     """Return `bits` if integers of that width can be computed with.
 
-    Raises
-    ------
-    UnsupportedEncodingError
-        The width is not 8, 16, 32 or 64.
+    Raises UnsupportedEncodingError: the width is not 8, 16, 32 or 64.
     """
     if bits not in (8, 16, 32, 64):
         raise UnsupportedEncodingError(f"{name} of values of {bits} bits")
@@ -50,10 +47,7 @@ def require_word(bits: int, name: str) -> int:
 def flat_bits(encoding: pb.CompressiveEncoding, name: str) -> int:
     """Return the width of values that must be flat.
 
-    Raises
-    ------
-    UnsupportedEncodingError
-        The values are encoded in another way.
+    Raises UnsupportedEncodingError: the values are encoded in another way.
     """
     if encoding.WhichOneof("compression") != "flat" or encoding.flat.HasField("data"):
         raise UnsupportedEncodingError(f"{name} whose values are not flat")
@@ -68,10 +62,7 @@ def flat(bits: int) -> pb.CompressiveEncoding:
 def values_of(block: DataBlock) -> UIntArray:
     """Return a block's values as an array of unsigned integers.
 
-    Raises
-    ------
-    InvalidInputError
-        The block's values are not integers of 8, 16, 32 or 64 bits.
+    Raises InvalidInputError: the block's values are not integers of 8, 16, 32 or 64 bits.
     """
     if not isinstance(block, FixedWidthBlock) or block.bits_per_value not in (8, 16, 32, 64):
         raise InvalidInputError("only values of 8, 16, 32 or 64 bits can be encoded this way")
@@ -87,10 +78,7 @@ def block_of(values: UIntArray) -> FixedWidthBlock:
 def only_buffer(chunks: Chunks, name: str) -> ChunkBuffer:
     """Return the buffer of chunks that have one each.
 
-    Raises
-    ------
-    CorruptFileError
-        The chunks have another number of buffers.
+    Raises CorruptFileError: the chunks have another number of buffers.
     """
     if len(chunks.buffers) != 1:
         raise CorruptFileError(f"{name} in {len(chunks.buffers)} buffers instead of 1")
@@ -100,10 +88,7 @@ def only_buffer(chunks: Chunks, name: str) -> ChunkBuffer:
 def require_page_size(num_values: int, bits: int) -> None:
     """Refuse values that would decode to more bytes than a page can hold.
 
-    Raises
-    ------
-    CorruptFileError
-        The values would fill more than 1 GiB.
+    Raises CorruptFileError: the values would fill more than 1 GiB.
     """
     if num_values < 0 or num_values * bits // 8 > _MAX_PAGE_BYTES:
         raise CorruptFileError(f"{num_values} values of {bits} bits in one page")
@@ -139,11 +124,7 @@ def bounds(lengths: npt.ArrayLike) -> IndexArray:
 def gather(data: Bytes, starts: IndexArray, sizes: IndexArray) -> Bytes:
     """Return the bytes of several ranges as one run; a view if they already are one.
 
-    Parameters
-    ----------
-    data : uint8 array
-    starts, sizes : int64 arrays
-        Ranges inside `data`.
+    - `starts`, `sizes`: Ranges inside `data`.
     """
     if not len(starts):
         return data[:0]
@@ -194,13 +175,8 @@ def take_ranges(data: Bytes, starts: IndexArray, ends: IndexArray) -> tuple[Inde
 def take_pieces(data: Bytes, edges: IndexArray, indices: IndexArray) -> tuple[IndexArray, Bytes]:
     """Return pieces of bytes as one run, and offsets into it, by one copy of Arrow.
 
-    Parameters
-    ----------
-    data : uint8 array
-    edges : int64 array
-        Start of each piece of `data`, and the end of the last piece.
-    indices : int64 array
-        Numbers of the pieces, in the order of the result.
+    - `edges`: Start of each piece of `data`, and the end of the last piece.
+    - `indices`: Numbers of the pieces, in the order of the result.
     """
     if not len(indices):
         return np.zeros(1, np.int64), data[:0]

@@ -59,10 +59,7 @@ class Hints:
     def of(cls, field: pa.Field, path: str) -> Hints:
         """Return the hints in a field's metadata.
 
-        Raises
-        ------
-        InvalidInputError
-            The value of a key is not valid.
+        Raises InvalidInputError: the value of a key is not valid.
         """
         metadata = field.metadata
         if not metadata:
@@ -114,9 +111,7 @@ class Hints:
 def check_packed(field: pa.Field) -> None:
     """Refuse a struct field whose metadata `packed` is neither true nor false.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     value = (field.metadata or {}).get(_PACKED)
     if value is not None and value.lower() not in (b"true", b"false"):

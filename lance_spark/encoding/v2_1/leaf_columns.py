@@ -24,16 +24,10 @@ KEEP_DICTIONARY = b"lance-spark:keep-dictionary"
 class Leaf(NamedTuple):
     """One leaf column of a field.
 
-    Attributes
-    ----------
-    path : str
-        Names from the field down, joined by dots.
-    field : pa.Field
-        The leaf's own field; its type is the storage type, never an extension.
-    steps : tuple of Step
-        The part of the type that each layer describes, leaf first.
-    in_vectors : bool
-        Whether a layer is a fixed-size list, of any size.
+    - `path`: Names from the field down, joined by dots.
+    - `field`: The leaf's own field; its type is the storage type, never an extension.
+    - `steps`: The part of the type that each layer describes, leaf first.
+    - `in_vectors`: Whether a layer is a fixed-size list, of any size.
     """
 
     path: str

@@ -43,11 +43,7 @@ EntryIndex = slice | IndexArray
 class PageRows:
     """Whole rows of one page.
 
-    Attributes
-    ----------
-    values : pa.Array
-        Values of the leaf's type, one per visible entry. Their nulls are in `levels`.
-    levels : Levels
+    - `values`: Values of the leaf's type, one per visible entry. Their nulls are in `levels`.
     """
 
     values: pa.Array
@@ -83,9 +79,7 @@ class PageReader(Protocol):
 def parse_layout(encoding: bytes) -> pb.PageLayout:
     """Return the parsed description of a page. Equal bytes share one message: do not change it.
 
-    Raises
-    ------
-    google.protobuf.message.DecodeError
+    Raises google.protobuf.message.DecodeError.
     """
     if len(encoding) <= _SHORT:
         return _parse_short(encoding)
@@ -157,10 +151,7 @@ def placed(buffers: Sequence[Bytes]) -> tuple[Bytes, IndexArray]:
 def little_endian(data: Bytes, width: int) -> IndexArray:
     """Return unsigned little-endian numbers of `width` bytes as int64.
 
-    Raises
-    ------
-    CorruptFileError
-        A number does not fit.
+    Raises CorruptFileError: a number does not fit.
     """
     numbers = data.view(f"<u{width}")
     if width == 8 and int(numbers.max(initial=0)) > np.iinfo(np.int64).max:
@@ -250,23 +241,14 @@ def entries_of(
 ) -> EntryIndex:
     """Return which entries belong to some rows.
 
-    Parameters
-    ----------
-    levels : Levels
-        With repetition levels.
-    rows : Rows
-        At least one.
-    run_ends : int64 array, or None
-        End of each run of entries, if the levels were joined from runs and rows are missing between
-        them. Only the requested rows need to be complete. None: all entries are one run, of whole
-        rows from row 0 on.
-    first_rows : int64 array, or None
-        Number of the first row that starts in each run.
+    - `levels`: With repetition levels.
+    - `rows`: At least one.
+    - `run_ends`: End of each run of entries, if the levels were joined from runs and rows are
+      missing between them. Only the requested rows need to be complete. None: all entries are one
+      run, of whole rows from row 0 on.
+    - `first_rows`: Number of the first row that starts in each run.
 
-    Raises
-    ------
-    CorruptFileError
-        Some rows are missing.
+    Raises CorruptFileError: some rows are missing.
     """
     assert levels.repetition is not None
     if run_ends is None or first_rows is None:

@@ -38,16 +38,9 @@ class Ravel:
     """The levels of the layers added so far. Immutable, so that the children of a struct share the
     levels of the struct.
 
-    Attributes
-    ----------
-    num_rows : int
-        Rows of the column; below a fixed-size list of structs, its items.
-    num_entries : int
-    layers : tuple of Layer
-        From the outermost inwards.
-    repetition, definition : uint16 array of codes, or None
-    visible : bool array of num_entries, or None
-        Which entries have a slot in the next layer; None if all have.
+    - `num_rows`: Rows of the column; below a fixed-size list of structs, its items.
+    - `layers`: From the outermost inwards.
+    - `visible`: Which entries have a slot in the next layer; None if all have.
     """
 
     num_rows: int
@@ -77,13 +70,10 @@ class Ravel:
         Slots below a null make the layer nullable, as in pylance: its reader fails for lists and
         structs that are declared without nulls there.
 
-        Parameters
-        ----------
-        validity : bool array, one per slot, or None
-        nullable : bool
-            Whether the layer takes a level even if nothing is null. Structs around lists need that
-            if other pages may have nulls: when pylance reads such pages together, it takes the
-            items of an all-valid page for its structs.
+        - `validity`: bool array, one per slot, or None
+        - `nullable`: Whether the layer takes a level even if nothing is null. Structs around lists
+          need that if other pages may have nulls: when pylance reads such pages together, it takes
+          the items of an all-valid page for its structs.
         """
         if validity is None and self.definition is None and self.repetition is None:
             layer = Layer.NULLABLE_ITEM if nullable else Layer.ALL_VALID_ITEM
@@ -220,16 +210,10 @@ def _turn(codes: LevelArray | None, above: np.uint16) -> LevelArray | None:
 class LeafColumn(NamedTuple):
     """The rows of one leaf column, before encoding.
 
-    Attributes
-    ----------
-    leaf : Leaf
-    num_rows : int
-        Number of slots of the rows in the column (`Leaf.slots_per_row` for each).
-    values : pa.Array
-        One value per visible entry; null slots hold any value.
-    live : bool array, one per value, or None
-        False where the value itself, or a struct above it, is null; None if none is.
-    levels : Levels
+    - `num_rows`: Number of slots of the rows in the column (`Leaf.slots_per_row` for each).
+    - `values`: One value per visible entry; null slots hold any value.
+    - `live` (bool array, one per value, or None): False where the value itself, or a struct above
+      it, is null; None if none is.
     """
 
     leaf: Leaf
@@ -252,12 +236,9 @@ class LeafColumn(NamedTuple):
 def shred(array: pa.Array, field: pa.Field) -> list[LeafColumn]:
     """Return the leaf columns of `array`, in column order.
 
-    Values below null lists, and values that no list holds, are left out.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        A list is inside or around a fixed-size list of structs, which no Lance reader supports.
+    Values below null lists, and values that no list holds, are left out. Raises
+    UnsupportedTypeError: a list is inside or around a fixed-size list of structs, which no Lance
+    reader supports.
     """
     columns: list[LeafColumn] = []
     field = storage_field(field)

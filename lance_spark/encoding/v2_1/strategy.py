@@ -92,12 +92,8 @@ _MIN_CHUNK_BYTES = 4 * FULL_ZIP_BYTES
 def encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     """Return the page of a leaf column.
 
-    Raises
-    ------
-    InvalidInputError
-        The value of a metadata key of the field is not valid.
-    UnsupportedTypeError
-        The version has no encoding for the type.
+    Raises InvalidInputError: the value of a metadata key of the field is not valid. Raises
+    UnsupportedTypeError: the version has no encoding for the type.
     """
     if is_empty_struct(column):
         return write_all_null(column, version)
@@ -149,10 +145,7 @@ def _is_plain_scalar(column: LeafColumn, scalar: pa.Array) -> bool:
 def is_empty_struct(column: LeafColumn) -> bool:
     """Return whether a column has structs without fields; refuse those that cannot be stored.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        Some are null, or in lists.
+    Raises UnsupportedTypeError: some are null, or in lists.
     """
     dtype = column.values.type
     if not pat.is_struct(dtype) or dtype.num_fields:

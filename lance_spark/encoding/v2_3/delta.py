@@ -39,17 +39,10 @@ def differences(
     """Return the first number of every buffer, and the differences between neighbours; all sums fit
     62 bits.
 
-    Parameters
-    ----------
-    encoding : pb.Delta
-    buffer : ChunkBuffer
-    num_values : int64 array, one element per buffer
-        Number of numbers in each buffer, one more than differences.
+    - `num_values` (int64 array, one element per buffer): Number of numbers in each buffer, one more
+      than differences.
 
-    Raises
-    ------
-    CorruptFileError
-        A buffer has no number, or the number of differences is wrong.
+    Raises CorruptFileError: a buffer has no number, or the number of differences is wrong.
     """
     require_sequence_word(int(encoding.uncompressed_bits_per_value))
     if int(num_values.min(initial=1)) < 1:

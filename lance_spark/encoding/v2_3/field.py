@@ -65,16 +65,7 @@ class SlotRows:
 class SparsePage:
     """Reads rows of one sparse page; the structure is kept after the first read.
 
-    Parameters
-    ----------
-    layout : pb.PlanarLayout
-    meta : PageMeta
-    leaf : Leaf
-
-    Raises
-    ------
-    CorruptFileError
-        The planes do not fit the column, the page's buffers or each other.
+    Raises CorruptFileError: the planes do not fit the column, the page's buffers or each other.
     """
 
     def __init__(self, layout: pb.PlanarLayout, meta: PageMeta, leaf: Leaf) -> None:
@@ -176,12 +167,8 @@ def open_field(field: pa.Field, columns: Sequence[ColumnMeta], file: str) -> Fie
 def open_page(meta: PageMeta, leaf: Leaf) -> PageReader:
     """Return the reader for a page by its planes.
 
-    Raises
-    ------
-    CorruptFileError
-        The page's message cannot be parsed, or contradicts itself or the page's buffers.
-    UnsupportedEncodingError
-        A plane is not known to this release.
+    Raises CorruptFileError: the page's message cannot be parsed, or contradicts itself or the
+    page's buffers. Raises UnsupportedEncodingError: a plane is not known to this release.
     """
     try:
         message = pb.PlanarLayout.FromString(meta.encoding)

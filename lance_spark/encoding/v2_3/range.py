@@ -39,10 +39,7 @@ class RangeCodec(Codec):
 def require_sequence_word(bits: int) -> int:
     """Return `bits` if it is 32 or 64, the widths of the numbers of sequences.
 
-    Raises
-    ------
-    UnsupportedEncodingError
-        The width is not 32 or 64.
+    Raises UnsupportedEncodingError: the width is not 32 or 64.
     """
     if bits not in (32, 64):
         raise UnsupportedEncodingError(f"a sequence of numbers of {bits} bits")

@@ -63,12 +63,7 @@ class Steps:
 
 
 class Stored:
-    """Numbers that a page stores.
-
-    Parameters
-    ----------
-    values : int64 array
-    """
+    """Numbers that a page stores."""
 
     def __init__(self, values: IndexArray) -> None:
         self._values = values
@@ -98,19 +93,10 @@ def decode_sequence(
 ) -> Sequence:
     """Return the `count` numbers of a sequence.
 
-    Parameters
-    ----------
-    encoding : pb.CompressiveEncoding
-    data : uint8 array, or None
-        None if the encoding has no buffer.
-    count : int
-    bits : int
-        Width of the numbers.
+    - `data`: None if the encoding has no buffer.
+    - `bits`: Width of the numbers.
 
-    Raises
-    ------
-    CorruptFileError
-        The sequence does not have `count` numbers, or a number is too large.
+    Raises CorruptFileError: the sequence does not have `count` numbers, or a number is too large.
     """
     steps = _as_steps(encoding, count, bits)
     if steps is not None:

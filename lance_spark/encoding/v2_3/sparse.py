@@ -50,13 +50,7 @@ _MAX_READ = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """The message of a layer, without its buffers.
-
-    Attributes
-    ----------
-    message : SparseListLayer, SparseFixedSizeListLayer or SparseValiditySet
-    slots, child_slots : int
-    """
+    """The message of a layer, without its buffers."""
 
     message: pb.SparseListLayer | pb.SparseFixedSizeListLayer | pb.SparseValiditySet
     slots: int
@@ -93,14 +87,9 @@ class _Layer:
 class Selected:
     """The slots and values of some rows of a page.
 
-    Attributes
-    ----------
-    slots : tuple of LayerSlots
-        Slots of every layer, leaf first.
-    leaf : Rows
-        Leaf slots that belong to the rows.
-    live : bool array, one per leaf slot
-        False for slots that are null, or below a null.
+    - `slots`: Slots of every layer, leaf first.
+    - `leaf`: Leaf slots that belong to the rows.
+    - `live` (bool array, one per leaf slot): False for slots that are null, or below a null.
     """
 
     slots: tuple[LayerSlots, ...]
@@ -113,18 +102,10 @@ def parse_shapes(
 ) -> tuple[LayerShape, ...]:
     """Return the layers of a page, outermost first.
 
-    Parameters
-    ----------
-    structure : pb.SparseStructure
-    num_rows : int
-        Rows of the page, not multiplied by dimensions.
-    steps : sequence of Step
-        The part of the column type that each layer describes, leaf first.
+    - `num_rows`: Rows of the page, not multiplied by dimensions.
+    - `steps`: The part of the column type that each layer describes, leaf first.
 
-    Raises
-    ------
-    CorruptFileError
-        The layers do not match the column type.
+    Raises CorruptFileError: the layers do not match the column type.
     """
     if len(structure.layers) != len(steps):
         raise CorruptFileError(
@@ -184,16 +165,10 @@ def num_payloads(shapes: Sequence[LayerShape]) -> int:
 class SparseSlots:
     """The decoded structure of a page.
 
-    Parameters
-    ----------
-    shapes : sequence of LayerShape
-    payloads : sequence of Bytes
-        The layers' buffers.
+    - `payloads`: The layers' buffers.
 
-    Raises
-    ------
-    CorruptFileError
-        Positions do not increase, or counts differ from the slots of the next layer.
+    Raises CorruptFileError: positions do not increase, or counts differ from the slots of the next
+    layer.
     """
 
     def __init__(self, shapes: Sequence[LayerShape], payloads: Sequence[Bytes]) -> None:

@@ -38,18 +38,10 @@ _OF_NUMBERS = {
 def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> VariableWidthBlock:
     """Return the strings of all chunks, in order, as one block.
 
-    Parameters
-    ----------
-    encoding : pb.CompressiveEncoding
-        Encoding of the offsets.
-    chunks : Chunks
+    - `encoding`: Encoding of the offsets.
 
-    Raises
-    ------
-    CorruptFileError
-        Offsets decrease or leave their chunk.
-    UnsupportedEncodingError
-        The encoding does not store numbers.
+    Raises CorruptFileError: offsets decrease or leave their chunk. Raises UnsupportedEncodingError:
+    the encoding does not store numbers.
     """
     compression = encoding.WhichOneof("compression")
     if compression not in _OF_NUMBERS:

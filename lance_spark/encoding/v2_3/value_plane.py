@@ -48,17 +48,10 @@ _MAX_BITS = (1 << 32) - 1
 def as_layout(values: pb.ValuePlane, layers: Iterable[Layer]) -> pb21.PageLayout:
     """Return the layout of version 2.2 that has the bytes of a value plane.
 
-    Parameters
-    ----------
-    values : pb.ValuePlane
-        Chunked, zipped, constant or none.
-    layers : iterable of Layer
-        Layers of the page, leaf first.
+    - `values`: Chunked, zipped, constant or none.
+    - `layers`: Layers of the page, leaf first.
 
-    Raises
-    ------
-    UnsupportedEncodingError
-        The plane has no such layout.
+    Raises UnsupportedEncodingError: the plane has no such layout.
     """
     numbers = layer_numbers(layers)
     codec = values.WhichOneof("codec")
@@ -135,27 +128,14 @@ class PlainValues:
     """Values that the layouts of version 2.2 read: a value for each leaf slot or, if zipped, for
     each live slot.
 
-    Parameters
-    ----------
-    values : pb.ValuePlane
-        Chunked, zipped, constant or none.
-    meta : PageMeta
-        It has the buffers of the values.
-    leaf : Leaf
-    slots : int
-        Leaf slots of the page.
+    - `values`: Chunked, zipped, constant or none.
+    - `meta`: It has the buffers of the values.
+    - `slots`: Leaf slots of the page.
+    - `only_live`: Whether slots that are not live are left out.
+    - `count`: Values that are stored.
 
-    Attributes
-    ----------
-    only_live : bool
-        Whether slots that are not live are left out.
-    count : int
-        Values that are stored.
-
-    Raises
-    ------
-    CorruptFileError
-        The values have levels, or their number differs from the number of slots.
+    Raises CorruptFileError: the values have levels, or their number differs from the number of
+    slots.
     """
 
     def __init__(self, values: pb.ValuePlane, meta: PageMeta, leaf: Leaf, slots: int) -> None:
@@ -190,14 +170,8 @@ def _open_items(values: pb.ValuePlane, meta: PageMeta, leaf: Leaf, count: int) -
 class IndexedValues:
     """Values as indices into distinct values; the indices are kept after the first read.
 
-    Parameters
-    ----------
-    values : pb.IndexedValues
-    meta : PageMeta
-        It has the buffers of the values.
-    leaf : Leaf
-    slots : int
-        Leaf slots of the page.
+    - `meta`: It has the buffers of the values.
+    - `slots`: Leaf slots of the page.
     """
 
     def __init__(self, values: pb.IndexedValues, meta: PageMeta, leaf: Leaf, slots: int) -> None:

@@ -52,10 +52,7 @@ class Handling(Enum):
     def parse(cls, name: str | None) -> Handling:
         """Return the handling of a name; `DESCRIPTIONS` for None.
 
-        Raises
-        ------
-        InvalidInputError
-            The name is unknown.
+        Raises InvalidInputError: the name is unknown.
         """
         try:
             return cls.DESCRIPTIONS if name is None else cls(name.strip().lower())
@@ -72,14 +69,9 @@ def has_blobs(field: Field) -> bool:
 def handled(schema: Schema, handling: Handling, version: tuple[int, int]) -> Schema:
     """Return the schema of a read.
 
-    Parameters
-    ----------
-    schema : Schema
-        Schema of the table, or a part of it.
-    handling : Handling
-    version : tuple of int
-        Version of the table's data files. Version 0.1 stores blobs as binary values, without
-        descriptors.
+    - `schema`: Schema of the table, or a part of it.
+    - `version`: Version of the table's data files. Version 0.1 stores blobs as binary values,
+      without descriptors.
     """
     if not any(node.is_blob for node in schema.walk()):
         return schema
@@ -90,10 +82,7 @@ def handled(schema: Schema, handling: Handling, version: tuple[int, int]) -> Sch
 def without_bytes(field: Field, tested: Collection[int] | None = None) -> Field:
     """Return a field of a read that says which blobs are null: the others are empty values.
 
-    Parameters
-    ----------
-    tested : collection of int, optional
-        Ids of the blobs that are read so; all by default.
+    - `tested`: Ids of the blobs that are read so; all by default.
     """
     if field.is_blob and (tested is None or field.id in tested):
         stored_v2 = field.metadata.get(EXTENSION_NAME) == BLOB_V2
@@ -229,13 +218,8 @@ def for_version(schema: pa.Schema, version: tuple[int, int]) -> pa.Schema:
     """Return the Arrow schema of a table whose files have a version: from 2.2 on, every blob has
     the extension type.
 
-    In version 0.1 items of lists may be null.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        A blob is not binary, or has the type of version 2.2 in an older file, or is inside a
-        map or fixed-size list.
+    In version 0.1 items of lists may be null. Raises UnsupportedTypeError: a blob is not binary, or
+    has the type of version 2.2 in an older file, or is inside a map or fixed-size list.
     """
     if version == (0, 1):
         # pylance cannot read lists of version 0.1 whose items must not be null.
@@ -260,20 +244,11 @@ def new_schema(schema: pa.Schema, version: tuple[int, int], first_id: int = 0) -
     the extension type has ``list.struct``. This is as in tables of pylance, which appends only data
     that is declared in the same way.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Schema of the data.
-    version : tuple of int
-    first_id : int
-        Id of the first field.
+    - `schema`: Schema of the data.
+    - `first_id`: Id of the first field.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        The version cannot store a blob; see `for_version`.
-    InvalidInputError
-        Two sibling fields have the same name, or a top-level name has a dot.
+    Raises UnsupportedTypeError: the version cannot store a blob; see `for_version`. Raises
+    InvalidInputError: two sibling fields have the same name, or a top-level name has a dot.
     """
     stored_as = for_version(schema, version)
     result = Schema.from_arrow(stored_as, first_id)
@@ -287,17 +262,10 @@ def with_blobs_as_in(schema: pa.Schema, data_schema: pa.Schema) -> pa.Schema:
     """Return the schema of a writer with blobs as the data has them: as bytes, or with the children
     of the data.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Result of `input_schema`.
-    data_schema : pyarrow.Schema
-        Fields are matched by their names.
+    - `schema`: Result of `input_schema`.
+    - `data_schema`: Fields are matched by their names.
 
-    Raises
-    ------
-    SchemaMismatchError
-        The data has descriptors of blobs, not their bytes.
+    Raises SchemaMismatchError: the data has descriptors of blobs, not their bytes.
     """
     fields = []
     for field in schema:

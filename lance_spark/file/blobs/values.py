@@ -40,17 +40,11 @@ _ABSOLUTE = r"^[A-Za-z][A-Za-z0-9+.\-]+:/"
 class BlobValues:
     """The values of one array.
 
-    Attributes
-    ----------
-    live : bool array
-        False for nulls.
-    offsets, data : int64 and uint8 arrays
-        The bytes; bytes of values with a URI are ignored.
-    sizes : int64 array
-        Bytes of each value; 0 for nulls and URIs.
-    uris : pyarrow.Array of string, or None
-    starts, lengths : int64 arrays
-        Ranges of the objects that the URIs name; a length of 0 means the whole object.
+    - `live`: False for nulls.
+    - `offsets`, `data`: The bytes; bytes of values with a URI are ignored.
+    - `sizes`: Bytes of each value; 0 for nulls and URIs.
+    - `starts`, `lengths`: Ranges of the objects that the URIs name; a length of 0 means the whole
+      object.
     """
 
     live: npt.NDArray[np.bool_]
@@ -65,12 +59,8 @@ class BlobValues:
     def of(cls, array: pa.Array, name: str) -> BlobValues:
         """Parse an array of large_binary, or of the struct.
 
-        Raises
-        ------
-        InvalidInputError
-            A value has both bytes and a URI, or neither, or an impossible range.
-        UnsupportedTypeError
-            The values are not binary.
+        Raises InvalidInputError: a value has both bytes and a URI, or neither, or an impossible
+        range. Raises UnsupportedTypeError: the values are not binary.
         """
         live = _valid(array)
         if not pat.is_struct(array.type):
@@ -105,18 +95,11 @@ class BlobValues:
 def below_bases(uris: pa.Array, bases: Mapping[int, str]) -> tuple[Lengths, pa.Array]:
     """Find the base paths that URIs are below.
 
-    Parameters
-    ----------
-    uris : pyarrow.Array of string
-        Without nulls.
-    bases : mapping of int to str
-        Absolute URIs, as `parse_uri` spells them.
+    - `uris`: Without nulls.
+    - `bases`: Absolute URIs, as `parse_uri` spells them.
 
-    Returns
-    -------
-    int64 array, pyarrow.Array of string
-        For each URI the id of the base path and the path below it; 0 and the URI if it is below no
-        base path.
+    Returns for each URI the id of the base path and the path below it; 0 and the URI if it is below
+    no base path.
     """
     base_ids = np.zeros(len(uris), np.int64)
     if not bases or not len(uris):

@@ -55,17 +55,12 @@ _INLINE, _PACKED, _DEDICATED, _EXTERNAL = range(4)
 class BlobOptions:
     """How blobs are written.
 
-    Attributes
-    ----------
-    external : str
-        Values that are URIs: ``refuse`` URIs outside of the bases, keep a ``reference`` to any, or
-        ``ingest`` the objects that they name.
-    pack_file_bytes : int or None
-        Maximum bytes of a packed file with several values; if None, from the metadata of the field,
-        or 1 GiB.
-    bases : mapping of int to str
-        Absolute URIs of base paths, by their ids. References below them are stored relative to
-        them.
+    - `external`: Values that are URIs: ``refuse`` URIs outside of the bases, keep a ``reference``
+      to any, or ``ingest`` the objects that they name.
+    - `pack_file_bytes`: Maximum bytes of a packed file with several values; if None, from the
+      metadata of the field, or 1 GiB.
+    - `bases`: Absolute URIs of base paths, by their ids. References below them are stored relative
+      to them.
     """
 
     external: str = "refuse"
@@ -78,10 +73,8 @@ def blob_options(
 ) -> BlobOptions:
     """Return the options, from arguments with the names of pylance.
 
-    Raises
-    ------
-    InvalidInputError
-        The mode is unknown, references are allowed but not made, or a limit is not positive.
+    Raises InvalidInputError: the mode is unknown, references are allowed but not made, or a limit
+    is not positive.
     """
     if external_blob_mode not in ("reference", "ingest"):
         raise InvalidInputError(
@@ -105,16 +98,9 @@ def blob_options(
 class BlobWriter:
     """Writes the blobs of one data file.
 
-    Parameters
-    ----------
-    output : OutputFile
-        The data file.
-    version : tuple of int
-    open_sidecar : callable
-        Starts the file with a blob id.
-    open_external : callable
-        Opens the object that a URI names.
-    options : BlobOptions
+    - `output`: The data file.
+    - `open_sidecar`: Starts the file with a blob id.
+    - `open_external`: Opens the object that a URI names.
     """
 
     def __init__(
@@ -137,18 +123,10 @@ class BlobWriter:
     def store(self, array: pa.Array, column: Field) -> pa.Array:
         """Write the blobs of an array; return the array with descriptors in their place.
 
-        Parameters
-        ----------
-        array : pyarrow.Array
-            Array of the type of `fields.input_field`.
-        column : Field
+        - `array`: Array of the type of `fields.input_field`.
 
-        Raises
-        ------
-        InvalidInputError
-            A value has both bytes and a URI, or neither; URIs are refused; a limit in the metadata
-            is not a number.
-        StorageError
+        Raises StorageError. Raises InvalidInputError: a value has both bytes and a URI, or neither;
+        URIs are refused; a limit in the metadata is not a number.
         """
         return replace_blobs(array, column, self._store)
 

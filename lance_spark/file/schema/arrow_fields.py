@@ -37,12 +37,7 @@ from lance_spark.file.schema.logical_types import (
 class FieldParts(NamedTuple):
     """The parts of an Arrow field.
 
-    Attributes
-    ----------
-    logical_type : str
-    children : list of pyarrow.Field
-        The fields that a Lance schema lists below it.
-    metadata : dict of str to bytes
+    - `children`: The fields that a Lance schema lists below it.
     """
 
     logical_type: str
@@ -53,10 +48,7 @@ class FieldParts(NamedTuple):
 def field_parts(field: pa.Field) -> FieldParts:
     """Return the parts of an Arrow field.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        Lance cannot store the type.
+    Raises UnsupportedTypeError: Lance cannot store the type.
     """
     tags = field.metadata
     if tags is None and is_leaf_type(field.type):
@@ -130,11 +122,8 @@ def _extension_parameters(dtype: pa.BaseExtensionType) -> bytes:
 def metadata_items(address: int | None) -> list[tuple[bytes, bytes]]:
     """Return all keys and values of metadata of the C data interface, in their order.
 
-    Parameters
-    ----------
-    address : int or None
-        Of the number of pairs, which the length and the bytes of each key and value follow. The
-        numbers have 32 bits.
+    - `address`: Of the number of pairs, which the length and the bytes of each key and value
+      follow. The numbers have 32 bits.
     """
     if not address:
         return []

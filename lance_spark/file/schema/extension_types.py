@@ -79,11 +79,7 @@ def check_storage(field: pa.Field) -> None:
     """Raise an error for a field whose metadata names another extension type than its values have.
 
     Only extension types of Arrow itself are checked. Clients that read by Arrow's C interface could
-    not read any column.
-
-    Raises
-    ------
-    UnsupportedTypeError
+    not read any column. Raises UnsupportedTypeError.
     """
     name = (field.metadata or {}).get(_NAME, b"").decode(errors="replace")
     if not name.startswith("arrow.") or isinstance(field.type, pa.BaseExtensionType):

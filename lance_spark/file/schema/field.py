@@ -56,29 +56,16 @@ class PicklesFields:
 class Field(PicklesFields):
     """One field of a schema, with all fields below it.
 
-    Attributes
-    ----------
-    name : str
-    id : int
-        Unique within the table; -1 for the parts of a stored blob.
-    logical_type : str
-        See `lance_spark.file.schema.logical_types`.
-    nullable : bool
-    children : tuple of Field
-    metadata : mapping of str to bytes
-        The metadata of the Arrow field, extension names included.
-    parent_id : int
-        -1 for a top-level field.
-    encoding : int
-        A hint that only version 0.1 needs.
-    carried : bytes
-        The message that the field was parsed from; empty for a new field.
-    dictionary_pages : bytes
-        For a dictionary of a table of version 0.1, the bytes with its values; see
-        `lance_spark.file.v0_1.dictionaries`.
-    unread : tuple of Field
-        Children that a selection left out. If a fragment has none of the selected children, they
-        show whether the struct is null.
+    - `id`: Unique within the table; -1 for the parts of a stored blob.
+    - `logical_type`: See `lance_spark.file.schema.logical_types`.
+    - `metadata`: The metadata of the Arrow field, extension names included.
+    - `parent_id`: -1 for a top-level field.
+    - `encoding`: A hint that only version 0.1 needs.
+    - `carried`: The message that the field was parsed from; empty for a new field.
+    - `dictionary_pages`: For a dictionary of a table of version 0.1, the bytes with its values; see
+      `lance_spark.file.v0_1.dictionaries`.
+    - `unread`: Children that a selection left out. If a fragment has none of the selected children,
+      they show whether the struct is null.
     """
 
     name: str
@@ -98,11 +85,7 @@ class Field(PicklesFields):
         """The Arrow field, of storage type: extension types are named in its metadata.
 
         A blob of version 2.2 is the struct of its descriptor, as a read returns it. JSON is text.
-
-        Raises
-        ------
-        UnsupportedTypeError
-            The logical type is unknown.
+        Raises UnsupportedTypeError: the logical type is unknown.
         """
         metadata = self.metadata
         if metadata and metadata.get(EXTENSION_NAME) == BLOB_V2:
@@ -188,22 +171,13 @@ class Field(PicklesFields):
             yield from child.walk()
 
     def child(self, name: str) -> Field:
-        """Return the child with a name.
-
-        Raises
-        ------
-        InvalidInputError
-            The child does not exist.
-        """
+        """Return the child with a name. Raises InvalidInputError: the child does not exist."""
         return find_field(name, self.children, f"field {self.name!r}")
 
     def to_proto(self) -> pb.Field:
         """Return the message of this field alone.
 
-        Raises
-        ------
-        InvalidInputError
-            The id is too great. New fields have ids after all that were used.
+        Raises InvalidInputError: the id is too great. New fields have ids after all that were used.
         """
         if self.id > MAX_FIELD_ID:
             raise InvalidInputError(
@@ -239,12 +213,8 @@ class Field(PicklesFields):
     def from_arrow(cls, arrow: pa.Field, first_id: int, parent_id: int = -1) -> Field:
         """Return a new field with ids from `first_id` on, depth-first.
 
-        Raises
-        ------
-        UnsupportedTypeError
-            Lance cannot store the type.
-        InvalidInputError
-            Two children have the same name, or a name has a NUL character.
+        Raises UnsupportedTypeError: Lance cannot store the type. Raises InvalidInputError: two
+        children have the same name, or a name has a NUL character.
         """
         parts, name = field_parts(arrow), arrow.name
         check_name(name, is_column=False)
@@ -307,15 +277,9 @@ def _encoding_hint(logical: str) -> int:
 def check_name(name: str, *, is_column: bool) -> None:
     """Raise an error for a name that pylance cannot read.
 
-    Parameters
-    ----------
-    name : str
-    is_column : bool
-        Whether the field is a column, not a field below one.
+    - `is_column`: Whether the field is a column, not a field below one.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     if is_column and not name:
         raise InvalidInputError("a column has no name; give it one")

@@ -39,21 +39,12 @@ def paged_json(field: Field) -> Field:
 def read_json(array: pa.Array, field: Field, name: str) -> pa.Array:
     """Return the array of a page with JSON as text.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Array of the type of `paged_json(field)`.
-    field : Field
-        A top-level field.
-    name : str
-        What errors call the file.
+    - `array`: Array of the type of `paged_json(field)`.
+    - `field`: A top-level field.
+    - `name`: What errors call the file.
 
-    Raises
-    ------
-    CorruptFileError, UnsupportedEncodingError
-        A value is not valid JSON.
-    InvalidInputError
-        The texts are more than one array holds.
+    Raises CorruptFileError, UnsupportedEncodingError: a value is not valid JSON. Raises
+    InvalidInputError: the texts are more than one array holds.
     """
     if not field.has_json:
         return array
@@ -66,21 +57,12 @@ def read_json(array: pa.Array, field: Field, name: str) -> pa.Array:
 def write_json(array: pa.Array, field: Field, name: str, first_row: int) -> pa.Array:
     """Return rows for pages, with JSON as binary.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Array of the field's Arrow type.
-    field : Field
-        A top-level field.
-    name : str
-        What errors call the file.
-    first_row : int
-        Number of the first row, for errors.
+    - `array`: Array of the field's Arrow type.
+    - `field`: A top-level field.
+    - `name`: What errors call the file.
+    - `first_row`: Number of the first row, for errors.
 
-    Raises
-    ------
-    InvalidInputError
-        A text is not valid JSON, or contains values that JSONB cannot hold.
+    Raises InvalidInputError: a text is not valid JSON, or contains values that JSONB cannot hold.
     """
     if not field.has_json:
         return array

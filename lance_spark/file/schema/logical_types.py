@@ -91,17 +91,10 @@ _ALIASES: dict[str, pa.DataType] = {
 def logical_type(dtype: pa.DataType, name: str) -> str:
     """Return the logical type string of an Arrow type in a Lance schema.
 
-    Parameters
-    ----------
-    dtype : pyarrow.DataType
-        Extension types count as their storage types.
-    name : str
-        The field, for error messages.
+    - `dtype`: Extension types count as their storage types.
+    - `name`: The field, for error messages.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        Lance cannot store the type.
+    Raises UnsupportedTypeError: Lance cannot store the type.
     """
     dtype = storage_type(dtype)
     plain = _NAMES.get(dtype)
@@ -139,18 +132,10 @@ def logical_type(dtype: pa.DataType, name: str) -> str:
 def arrow_type(logical: str, children: Sequence[pa.Field], name: str) -> pa.DataType:
     """Return the Arrow type of a logical type string.
 
-    Parameters
-    ----------
-    logical : str
-    children : sequence of pyarrow.Field
-        Child fields, as many as the type has in a Lance schema.
-    name : str
-        The field, for error messages.
+    - `children`: Child fields, as many as the type has in a Lance schema.
+    - `name`: The field, for error messages.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        The string is unknown, or the children do not fit it.
+    Raises UnsupportedTypeError: the string is unknown, or the children do not fit it.
     """
     return _arrow_type(logical, children, name, 0)
 

@@ -30,14 +30,9 @@ Lengths = npt.NDArray[np.int64]
 def unpruned(field: Field, file_field: Field, version: tuple[int, int]) -> Field:
     """Return the field as the file stores it; `field` itself if that is the same.
 
-    Parameters
-    ----------
-    field : Field
-        A field of the table's schema, possibly with fewer children than in the file.
-    file_field : Field
-        The field with the same id in the file's schema.
-    version : tuple of int
-        The file's version.
+    - `field`: A field of the table's schema, possibly with fewer children than in the file.
+    - `file_field`: The field with the same id in the file's schema.
+    - `version`: The file's version.
     """
     if file_field.is_blob:
         metadata = {**field.metadata, **file_field.metadata}
@@ -75,12 +70,8 @@ def unpruned(field: Field, file_field: Field, version: tuple[int, int]) -> Field
 def project(array: pa.Array, stored: Field, field: Field) -> pa.Array:
     """Cut an array of the type of `stored` to the children of `field`; blobs stay complete.
 
-    Children that `stored` does not have are null.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        Children were left out below a map.
+    Children that `stored` does not have are null. Raises UnsupportedTypeError: children were left
+    out below a map.
     """
     if stored.is_blob and field.metadata.get(EXTENSION_NAME) == BLOB_V2:
         return as_descriptor(array)
@@ -131,17 +122,10 @@ def replace_arrays(
 ) -> pa.Array:
     """Return an array with the arrays of some fields in it converted.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-    field : Field
-        Field with the shape of the array, except the converted fields.
-    convert : callable
-        Gets the array of a field that is replaced, and the field; returns an array of the same
-        length. Values below a null are null.
-    is_replaced : callable
-    holds_replaced : callable
-        Return whether the field is replaced, and whether it or a field below it is.
+    - `field`: Field with the shape of the array, except the converted fields.
+    - `convert`: Gets the array of a field that is replaced, and the field; returns an array of the
+      same length. Values below a null are null.
+    - `holds_replaced`: Return whether the field is replaced, and whether it or a field below it is.
     """
     if not holds_replaced(field):
         return array

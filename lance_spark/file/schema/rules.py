@@ -38,16 +38,10 @@ _Fields = Collection[pb.Field]
 def check_fields(fields: _Fields, existing: _Fields = ()) -> None:
     """Raise an error if a table cannot have a schema.
 
-    Parameters
-    ----------
-    fields : collection of file_pb2.Field
-        The new schema: a tree, parents before their children.
-    existing : collection of file_pb2.Field
-        The schema before; empty if all columns are new.
+    - `fields`: The new schema: a tree, parents before their children.
+    - `existing`: The schema before; empty if all columns are new.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     before = {(field.id, reason) for field, reason in _wrong_fields(existing)}
     paths = _paths(fields)

@@ -52,10 +52,7 @@ class Schema(PicklesFields):
     ) -> Schema:
         """Build the tree from `Field` messages.
 
-        Raises
-        ------
-        CorruptFileError
-            The messages do not form a tree.
+        Raises CorruptFileError: the messages do not form a tree.
         """
         return cls(FieldTree(list(protos)).fields(), dict(metadata or {}))
 
@@ -67,12 +64,8 @@ class Schema(PicklesFields):
     def from_arrow(cls, schema: pa.Schema, first_id: int = 0) -> Schema:
         """Return a schema of new fields; ids count up from `first_id`, depth-first.
 
-        Raises
-        ------
-        UnsupportedTypeError
-            Lance cannot store a type.
-        InvalidInputError
-            Two sibling fields have the same name, or a name is one that `check_name` refuses.
+        Raises UnsupportedTypeError: Lance cannot store a type. Raises InvalidInputError: two
+        sibling fields have the same name, or a name is one that `check_name` refuses.
         """
         check_unique(schema.names, "the schema")
         for name in schema.names:
@@ -113,12 +106,8 @@ class Schema(PicklesFields):
     def field(self, path: str) -> Field:
         """Return a field by its path, with dots between the names.
 
-        A top-level field whose name contains dots has precedence.
-
-        Raises
-        ------
-        InvalidInputError
-            The field does not exist; the error suggests the most similar name.
+        A top-level field whose name contains dots has precedence. Raises InvalidInputError: the
+        field does not exist; the error suggests the most similar name.
         """
         return self.path(path)[-1]
 
@@ -136,16 +125,10 @@ class Schema(PicklesFields):
     def select(self, names: Sequence[str]) -> Schema:
         """Return a schema of these fields only, in this order.
 
-        Parameters
-        ----------
-        names : sequence of str
-            Top-level names, or dotted paths to children. A struct is reduced to the named children,
-            in stored order. Maps are selected whole.
+        - `names`: Top-level names, or dotted paths to children. A struct is reduced to the named
+          children, in stored order. Maps are selected whole.
 
-        Raises
-        ------
-        InvalidInputError
-            A field does not exist, or is named twice.
+        Raises InvalidInputError: a field does not exist, or is named twice.
         """
         chosen: dict[str, list[tuple[Field, ...]]] = {}
         for name in names:
@@ -205,15 +188,9 @@ def _prune(node: Field, paths: list[tuple[Field, ...]], depth: int) -> Field:
 class FieldTree:
     """A tree of fields from a list of messages; each field is built on first use.
 
-    Parameters
-    ----------
-    protos : sequence of Field
-        Messages, depth-first.
+    - `protos`: Messages, depth-first.
 
-    Raises
-    ------
-    CorruptFileError
-        The messages do not form a tree.
+    Raises CorruptFileError: the messages do not form a tree.
     """
 
     def __init__(self, protos: Sequence[pb.Field]) -> None:

@@ -10,17 +10,10 @@ import pyarrow as pa
 def spelled(schema: pa.Schema, path: str, *, exact: bool = False) -> str:
     """Return the path of a column with its names as the schema spells them.
 
-    Parameters
-    ----------
-    path : str
-        Name of a column, or dotted path of a child of structs.
-    exact : bool
-        Whether names in another case are other names.
+    - `path`: Name of a column, or dotted path of a child of structs.
+    - `exact`: Whether names in another case are other names.
 
-    Returns
-    -------
-    str
-        The given path, if no column has it, or if several columns differ from it only in case.
+    Returns the given path, if no column has it, or if several columns differ from it only in case.
     """
     if exact or path in schema.names:
         return path

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.encoding.v0_1.dictionary import encode_values, open_values
-from lance_spark.encoding.v0_1.pages import Pages
+from lance_spark.encoding.v0_1.pages import FieldPages
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
@@ -42,12 +42,8 @@ def has_dictionaries(schema: Schema) -> bool:
 def with_dictionaries(schema: Schema, data: bytes) -> Schema:
     """Return the schema of a manifest with the bytes that hold its dictionaries.
 
-    Parameters
-    ----------
-    schema : Schema
-        Parsed from the manifest.
-    data : bytes
-        The beginning of the file of the manifest.
+    - `schema`: Parsed from the manifest.
+    - `data`: The beginning of the file of the manifest.
     """
     if not data:
         return schema
@@ -60,13 +56,8 @@ def encode_dictionaries(
     """Return the pages of some dictionaries, and record their positions in the messages of their
     fields.
 
-    Parameters
-    ----------
-    protos : iterable of file_pb2.Field
-    values : dict of int to pyarrow.Array
-        By the ids of the fields.
-    start : int
-        Position of the first page.
+    - `values`: By the ids of the fields.
+    - `start`: Position of the first page.
     """
     buffers: list[Bytes] = []
     for proto in protos:
@@ -83,18 +74,14 @@ def encode_dictionaries(
 def read_dictionary(field: Field) -> pa.Array | None:
     """Return the values of a field's dictionary in the table; None if the table has none.
 
-    Raises
-    ------
-    CorruptFileError
-        The values lie outside the manifest, or are damaged.
-    UnsupportedTypeError
-        Version 0.1 has no dictionaries of such values.
+    Raises CorruptFileError: the values lie outside the manifest, or are damaged. Raises
+    UnsupportedTypeError: Version 0.1 has no dictionaries of such values.
     """
     message = file_pb2.Field.FromString(field.carried)
     if not field.dictionary_pages or not message.HasField("dictionary"):
         return None
     position, data = message.dictionary, field.dictionary_pages
-    pages = Pages(np.array([position.offset], np.int64), np.array([position.length], np.int64))
+    pages = FieldPages(np.array([position.offset], np.int64), np.array([position.length], np.int64))
     reader = open_values(field.arrow_field.type.value_type, pages, len(data))
     (values,) = run_plans(_Memory(data), [reader.read(range(position.length))])
     return values
@@ -104,12 +91,8 @@ def read_dictionary(field: Field) -> pa.Array | None:
 class FileDictionaries:
     """The dictionaries of a file that is being written.
 
-    Attributes
-    ----------
-    values : dict of int to pyarrow.Array
-        By the ids of the fields.
-    name : str
-        Name of the file in errors.
+    - `values`: By the ids of the fields.
+    - `name`: Name of the file in errors.
     """
 
     values: dict[int, pa.Array]
@@ -128,18 +111,10 @@ class FileDictionaries:
     def fit(self, array: pa.Array, field: Field, first_row: int) -> pa.Array:
         """Return rows of a field, with the dictionary of the file in place of their own.
 
-        Parameters
-        ----------
-        array : pyarrow.Array
-            Array without nulls in structs and lists.
-        field : Field
-        first_row : int
-            Number of the first row in the file, for errors.
+        - `array`: Array without nulls in structs and lists.
+        - `first_row`: Number of the first row in the file, for errors.
 
-        Raises
-        ------
-        InvalidInputError
-            A value is not in the dictionary.
+        Raises InvalidInputError: a value is not in the dictionary.
         """
         dtype = array.type
         if not any(_is_dictionary(node) for node in field.walk()):

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from lance_spark.encoding.v0_1.pages import Numbers, Pages
+from lance_spark.encoding.v0_1.pages import FieldPages, Numbers
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.footer import Tail
 from lance_spark.file.schema.field import Field
@@ -53,17 +53,10 @@ _LISTS = ("list", "list.struct", "large_list", "large_list.struct")
 class LegacyFooter:
     """The content of the end of a file.
 
-    Attributes
-    ----------
-    bounds : int64 array
-        First row of each batch, and the number of all rows; never decreasing, from 0 on.
-    schema : Schema or None
-        None if the file has none.
-    page_table : int
-        Position of the page table.
-    statistics : file_pb2.Metadata.StatisticsMetadata or None
-    minor_version : int
-        Minor version of the footer.
+    - `bounds`: First row of each batch, and the number of all rows; never decreasing, from 0 on.
+    - `schema`: None if the file has none.
+    - `page_table`: Position of the page table.
+    - `minor_version`: Minor version of the footer.
     """
 
     bounds: Numbers
@@ -81,10 +74,7 @@ class LegacyFooter:
 def read_legacy_footer(tail: Tail) -> LegacyFooter:
     """Parse footer, metadata and schema, with one read for each part that lies before the tail.
 
-    Raises
-    ------
-    CorruptFileError
-        The file is truncated, or its parts contradict each other.
+    Raises CorruptFileError: the file is truncated, or its parts contradict each other.
     """
     end = tail.size - _FOOTER.size
     if end < 0:
@@ -113,13 +103,8 @@ def read_legacy_footer(tail: Tail) -> LegacyFooter:
 def first_field_id(tail: Tail, footer: LegacyFooter, field_ids: Sequence[int] = ()) -> int:
     """Return the field id of the first entry in the page table.
 
-    Parameters
-    ----------
-    tail : Tail
-    footer : LegacyFooter
-    field_ids : sequence of int, optional
-        Ids of the fields in the file, from the manifest. Without them, or if some are negative
-        because another file replaced the column, the schema in the file is used.
+    - `field_ids`: Ids of the fields in the file, from the manifest. Without them, or if some are
+      negative because another file replaced the column, the schema in the file is used.
     """
     valid_ids = [id_ for id_ in field_ids if id_ >= 0]
     schema_ids = [node.id for node in footer.schema.walk()] if footer.schema else []
@@ -159,23 +144,14 @@ def _of_rows(fields: Iterable[Field]) -> Iterator[Field]:
 
 def read_pages(
     tail: Tail, table: int, first_id: int, num_batches: int, ids: Iterable[int]
-) -> dict[int, Pages]:
+) -> dict[int, FieldPages]:
     """Read the entries of some fields in a page table, with at most one read.
 
-    Parameters
-    ----------
-    tail : Tail
-    table : int
-        Position of the page table.
-    first_id : int
-        Field id of the first entry.
-    num_batches : int
-    ids : iterable of int
+    - `table`: Position of the page table.
+    - `first_id`: Field id of the first entry.
 
-    Raises
-    ------
-    CorruptFileError
-        The entries would lie outside the file, or a field before the first one.
+    Raises CorruptFileError: the entries would lie outside the file, or a field before the first
+    one.
     """
     unique_ids = list(dict.fromkeys(ids))
     width = num_batches * _ENTRY
@@ -191,7 +167,7 @@ def read_pages(
     for id_, raw in zip(unique_ids, tail.read(ranges), strict=True):
         # Tables are not aligned, but wider views need alignment.
         entries = raw.copy().view("<i8").reshape(num_batches, 2)
-        result[id_] = Pages(entries[:, 0], entries[:, 1])
+        result[id_] = FieldPages(entries[:, 0], entries[:, 1])
     return result
 
 

@@ -31,8 +31,8 @@ import pyarrow.types as pat
 from lance_spark.encoding.meta import FieldReader
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v0_1.dictionary import open_values
-from lance_spark.encoding.v0_1.field import Node, has_pages, open_field, stored_bytes
-from lance_spark.encoding.v0_1.pages import Pages
+from lance_spark.encoding.v0_1.field import FieldNode, has_pages, open_field, stored_bytes
+from lance_spark.encoding.v0_1.pages import FieldPages
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 from lance_spark.file.checks import check_rows, named
 from lance_spark.file.footer import Tail, open_tail
@@ -61,7 +61,7 @@ class LegacyFileReader:
         self._footer = footer
         self._first_id = first_id
         self._counts = np.diff(footer.bounds)
-        self._pages: dict[int, Pages] = {}
+        self._pages: dict[int, FieldPages] = {}
         self._readers: dict[tuple[int, ...], FieldReader] = {}
 
     @classmethod
@@ -70,19 +70,11 @@ class LegacyFileReader:
     ) -> LegacyFileReader:
         """Read the end of a file.
 
-        Parameters
-        ----------
-        source : ByteSource
-            The reader closes it.
-        field_ids : sequence of int, optional
-            Ids of the fields in the file, from the manifest; see `first_field_id`.
-        tail : Tail, optional
-            The end of the file, if it was read already.
+        - `source`: The reader closes it.
+        - `field_ids`: Ids of the fields in the file, from the manifest; see `first_field_id`.
+        - `tail`: The end of the file, if it was read already.
 
-        Raises
-        ------
-        CorruptFileError
-            The file is damaged.
+        Raises CorruptFileError: the file is damaged.
         """
         tail = tail or open_tail(source)
         try:
@@ -123,28 +115,14 @@ class LegacyFileReader:
     ) -> list[pa.Array]:
         """Read rows of some top-level fields.
 
-        Parameters
-        ----------
-        fields : sequence of Field
-            Fields by their ids, structs with any of their children.
-        rows : Rows
-            Inside the file.
-        column_of : mapping of int to int, optional
-            Not used: fields are found by their ids.
+        - `fields`: Fields by their ids, structs with any of their children.
+        - `rows`: Inside the file.
+        - `column_of`: Not used: fields are found by their ids.
 
-        Returns
-        -------
-        list of pyarrow.Array
-            For each field, one value per row, of the field's Arrow type.
-
-        Raises
-        ------
-        InvalidInputError
-            Rows lie outside the file, or are too many for one array.
-        CorruptFileError
-            The file does not have a field, or is damaged.
-        UnsupportedTypeError
-            Version 0.1 cannot store the type of a field.
+        Returns for each field, one value per row, of the field's Arrow type. Raises
+        InvalidInputError: rows lie outside the file, or are too many for one array. Raises
+        CorruptFileError: the file does not have a field, or is damaged. Raises
+        UnsupportedTypeError: Version 0.1 cannot store the type of a field.
         """
         check_rows(rows, self.num_rows, self._source.name)
         self._load(fields)
@@ -162,9 +140,7 @@ class LegacyFileReader:
         """Check that the file has the columns of some top-level fields, with a value for each row.
         Reads no values.
 
-        Raises
-        ------
-        CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError, StorageError
+        Raises CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError, StorageError.
         """
         self._load(fields)
         for field in fields:
@@ -191,10 +167,7 @@ class LegacyFileReader:
     def statistics(self, field_id: int) -> PageStatistics | None:
         """Return the statistics of a field in each batch; None if the file has none.
 
-        Raises
-        ------
-        CorruptFileError
-            The statistics are damaged.
+        Raises CorruptFileError: the statistics are damaged.
         """
         file_field = self.schema.field_by_id(field_id)
         if file_field is not None and file_field.logical_type == "json":
@@ -205,12 +178,8 @@ class LegacyFileReader:
     def dictionary(self, field: Field) -> pa.Array:
         """Return the values of the dictionary of a field in the file.
 
-        Raises
-        ------
-        CorruptFileError
-            The file has no such dictionary, or it is damaged.
-        UnsupportedTypeError
-            Version 0.1 has no dictionaries of such values.
+        Raises CorruptFileError: the file has no such dictionary, or it is damaged. Raises
+        UnsupportedTypeError: Version 0.1 has no dictionaries of such values.
         """
         pages = self._dictionary(field)
         if pages is None:
@@ -257,7 +226,7 @@ class LegacyFileReader:
             self._readers[key] = reader
         return reader
 
-    def _node(self, field: Field) -> Node:
+    def _node(self, field: Field) -> FieldNode:
         field = paged_json(field)
         dtype = field.arrow_field.type
         if field.children and not (
@@ -268,9 +237,9 @@ class LegacyFileReader:
             )
         dictionary = self._dictionary(field) if pat.is_dictionary(dtype) else None
         children = tuple(self._node(child) for child in field.children)
-        return Node(field.arrow_field, self._pages.get(field.id), children, dictionary)
+        return FieldNode(field.arrow_field, self._pages.get(field.id), children, dictionary)
 
-    def _dictionary(self, field: Field) -> Pages | None:
+    def _dictionary(self, field: Field) -> FieldPages | None:
         file_field = self.schema.field_by_id(field.id)
         if file_field is None:
             return None
@@ -278,4 +247,6 @@ class LegacyFileReader:
         if not message.HasField("dictionary"):
             return None
         position = message.dictionary
-        return Pages(np.array([position.offset], np.int64), np.array([position.length], np.int64))
+        return FieldPages(
+            np.array([position.offset], np.int64), np.array([position.length], np.int64)
+        )

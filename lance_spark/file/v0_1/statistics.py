@@ -50,7 +50,7 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import is_text, is_variable
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.row_ranges import RowRanges
-from lance_spark.encoding.v0_1.field import Node, open_field
+from lance_spark.encoding.v0_1.field import FieldNode, open_field
 from lance_spark.encoding.v0_1.pages import Numbers
 from lance_spark.errors import CorruptFileError, InvalidInputError, LanceError
 from lance_spark.file.footer import Tail
@@ -72,14 +72,10 @@ _PARTS = ("null_count", "min_value", "max_value")
 class PageStatistics:
     """The statistics of the values of one field, batch by batch.
 
-    Attributes
-    ----------
-    bounds : int64 array
-        First row of each batch, and the number of all rows.
-    null_count : pa.Int64Array
-        Nulls that the writer saw; they are not stored as nulls. Null if unknown.
-    minimum, maximum : pa.Array
-        Bounds of the field's type for all values of a batch except NaN. Null if unknown.
+    - `bounds`: First row of each batch, and the number of all rows.
+    - `null_count`: Nulls that the writer saw; they are not stored as nulls. Null if unknown.
+    - `minimum`, `maximum`: Bounds of the field's type for all values of a batch except NaN. Null if
+      unknown.
     """
 
     bounds: Numbers
@@ -93,10 +89,7 @@ def read_statistics(
 ) -> PageStatistics | None:
     """Read the statistics of a field; None if the file lacks them.
 
-    Raises
-    ------
-    CorruptFileError
-        The statistics are damaged.
+    Raises CorruptFileError: the statistics are damaged.
     """
     if footer.statistics is None:
         return None
@@ -117,25 +110,13 @@ def read_statistics(
 def prune(statistics: PageStatistics, op: Op, value: Any = None) -> RowRanges:
     """Return the rows for which a condition on the field can be true.
 
-    Parameters
-    ----------
-    statistics : PageStatistics
-    op : str
-        ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` (the field's value on the left side),
-        ``is_null`` or ``is_not_null``.
-    value : Any
-        A Python value or an Arrow scalar. If it does not fit the type of the field, all rows are
-        returned.
+    - `op`: ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` (the field's value on the left side),
+      ``is_null`` or ``is_not_null``.
+    - `value`: A Python value or an Arrow scalar. If it does not fit the type of the field, all rows
+      are returned.
 
-    Returns
-    -------
-    list of range
-        Whole batches, neighbours merged, in order. Batches with unknown statistics are included.
-
-    Raises
-    ------
-    InvalidInputError
-        The operator is unknown.
+    Returns whole batches, neighbours merged, in order. Batches with unknown statistics are
+    included. Raises InvalidInputError: the operator is unknown.
     """
     keep = _may_match(statistics, op, value)
     keep &= np.diff(statistics.bounds) > 0
@@ -169,7 +150,7 @@ def _read(
     pages = read_pages(tail, table, 0, 1, rows.values())
     counts = np.array([footer.num_batches], np.int64)
     plans = [
-        open_field(Node(part.arrow_field, pages[rows[part.id]]), counts, source.size).read(
+        open_field(FieldNode(part.arrow_field, pages[rows[part.id]]), counts, source.size).read(
             range(footer.num_batches)
         )
         for part in parts.values()

@@ -42,14 +42,8 @@ MAX_BYTES = 64
 class Collected:
     """The statistics of one field, batch by batch.
 
-    Attributes
-    ----------
-    field : Field
-    null_counts : list of int64 array
-    minimums, maximums : list of pyarrow.Array
-        Bounds of the field's type.
-    is_unknown : bool
-        Whether the field has a value without an order, such as NaN.
+    - `minimums`, `maximums`: Bounds of the field's type.
+    - `is_unknown`: Whether the field has a value without an order, such as NaN.
     """
 
     field: Field
@@ -61,12 +55,8 @@ class Collected:
     def add(self, array: pa.Array, cuts: Numbers) -> None:
         """Add the statistics of some batches, which are not empty.
 
-        Parameters
-        ----------
-        array : pyarrow.Array
-            Array of the type of the field; only strings and bytes may contain nulls.
-        cuts : int64 array
-            First row of each batch, and the number of all rows.
+        - `array`: Array of the type of the field; only strings and bytes may contain nulls.
+        - `cuts`: First row of each batch, and the number of all rows.
         """
         has_nan = pat.is_floating(array.type) and pc.any(pc.is_nan(array)).as_py()
         if self.is_unknown or has_nan:
@@ -102,10 +92,7 @@ class StatisticsCollector:
     """Collects the statistics of all fields that have some, at the top and in structs, in the order
     of their ids.
 
-    Parameters
-    ----------
-    fields : iterable of Field
-        The top-level fields of the file.
+    - `fields`: The top-level fields of the file.
     """
 
     def __init__(self, fields: tuple[Field, ...]) -> None:

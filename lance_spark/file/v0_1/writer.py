@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lance_spark.encoding.v0_1.field import encode_field
 from lance_spark.encoding.v0_1.lossless import first_change
-from lance_spark.encoding.v0_1.pages import Numbers, Pages
+from lance_spark.encoding.v0_1.pages import FieldPages, Numbers
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.page_buffer import BorrowedBatches, PageBuffer
@@ -45,19 +45,11 @@ _LENGTH = struct.Struct("<I")
 class LegacyFileWriter:
     """Writes one file of version 0.1; `finish` completes it, but does not close the output.
 
-    Parameters
-    ----------
-    output : OutputFile
-        A new output, without any bytes.
-    schema : Schema
-        The file's columns with their field ids.
-    page_bytes : int
-        Arrow bytes of rows that are collected before their batches are written.
+    - `output`: A new output, without any bytes.
+    - `schema`: The file's columns with their field ids.
+    - `page_bytes`: Arrow bytes of rows that are collected before their batches are written.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        The version cannot store a field.
+    Raises UnsupportedTypeError: the version cannot store a field.
     """
 
     def __init__(
@@ -75,22 +67,15 @@ class LegacyFileWriter:
         self._dictionaries = FileDictionaries.of(schema, output.name)
         self._num_rows = 0
         self._batch_rows: list[Numbers] = []
-        self._pages: dict[int, list[Pages]] = {field.id: [] for field in schema.walk()}
+        self._pages: dict[int, list[FieldPages]] = {field.id: [] for field in schema.walk()}
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch.
 
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            The columns of the schema in order, with exactly their Arrow types.
+        - `batch`: The columns of the schema in order, with exactly their Arrow types.
 
-        Raises
-        ------
-        SchemaMismatchError
-            Names or types differ from the schema.
-        InvalidInputError
-            A value would be read as another value, or is not in the dictionary of the table.
+        Raises SchemaMismatchError: names or types differ from the schema. Raises InvalidInputError:
+        a value would be read as another value, or is not in the dictionary of the table.
         """
         columns = checked_columns(batch, self._schema, self._input_types, self._output.name)
         if not batch.num_rows:
@@ -180,14 +165,14 @@ class LegacyFileWriter:
             self._write_pages(array, field, cuts, self._pages)
 
     def _write_pages(
-        self, array: pa.Array, field: Field, cuts: Numbers, table: dict[int, list[Pages]]
+        self, array: pa.Array, field: Field, cuts: Numbers, table: dict[int, list[FieldPages]]
     ) -> None:
         fields = encode_field(array, cuts, self._output.tell())
         for node, encoded in zip(field.walk(), fields, strict=True):
             write_buffers(self._output, encoded.buffers)
             table.setdefault(node.id, []).append(encoded.pages)
 
-    def _write_page_table(self, pages: dict[int, list[Pages]], ids: Iterable[int]) -> None:
+    def _write_page_table(self, pages: dict[int, list[FieldPages]], ids: Iterable[int]) -> None:
         counts = (sum(len(part.lengths) for part in parts) for parts in pages.values())
         batches = max(counts, default=0)
         none = np.zeros((batches, 2), "<i8")
@@ -205,7 +190,7 @@ class LegacyFileWriter:
         if statistics is None:
             return
         schema = Schema.from_arrow(statistics[0])
-        pages: dict[int, list[Pages]] = {}
+        pages: dict[int, list[FieldPages]] = {}
         for field, column in zip(schema.fields, statistics[1], strict=True):
             cuts = np.array([0, len(column)], np.int64)
             self._write_pages(column, field, cuts, pages)

@@ -29,11 +29,7 @@ _COMPUTED = {field.id for field in (*SEARCH_FIELDS, ROW_ADDRESS)}
 class FreshTable:
     """Rows of SSTables and logs, with the columns of `read_fields`.
 
-    Attributes
-    ----------
-    fields : tuple of Field
-    rows : pa.Table
-        In one piece.
+    - `rows`: In one piece.
     """
 
     fields: tuple[Field, ...]
@@ -86,12 +82,7 @@ class FreshTable:
     ) -> pa.Table:
         """Return the columns of the result of a search, of some rows; row addresses are null.
 
-        Parameters
-        ----------
-        schema : Schema
-        numbers : int64 array
-        computed : mapping of int to array
-            The values of computed columns, by the ids of their fields.
+        - `computed`: The values of computed columns, by the ids of their fields.
         """
         taken = self.rows.take(pa.array(numbers))
         columns = []
@@ -110,12 +101,8 @@ class FreshTable:
 def together(is_fresh: npt.NDArray[np.bool_], base: pa.Table, fresh: pa.Table | None) -> pa.Table:
     """Return rows of a version and of a MemWAL in one order.
 
-    Parameters
-    ----------
-    is_fresh : bool array
-        Which rows of the result are of the MemWAL.
-    base, fresh : pa.Table
-        The rows of each, in their order.
+    - `is_fresh`: Which rows of the result are of the MemWAL.
+    - `base`, `fresh`: The rows of each, in their order.
     """
     if fresh is None:
         return base
@@ -130,19 +117,11 @@ def read_fields(
 ) -> tuple[Field, ...]:
     """Return the columns to read of rows of a MemWAL: those of the result come first.
 
-    Parameters
-    ----------
-    schema : Schema
-        Of the result of the search.
-    searched : iterable of Field
-        The top-level columns that are searched.
-    after : tuple of Condition
-        Conditions on the rows that are found.
+    - `schema`: Of the result of the search.
+    - `searched`: The top-level columns that are searched.
+    - `after`: Conditions on the rows that are found.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        A condition after the search is about JSON.
+    Raises UnsupportedFeatureError: a condition after the search is about JSON.
     """
     fields = [field for field in schema.fields if field.id not in _COMPUTED]
     for field in top_fields(after):

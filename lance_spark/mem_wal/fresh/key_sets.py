@@ -45,14 +45,10 @@ _ALL = range(1)
 class SsTableKeys:
     """The keys of an SSTable.
 
-    Attributes
-    ----------
-    task : ScanTask
-        Reads all live rows: the last of each key, tombstones too.
-    paths : tuple of tuple of Field
-        The columns of the key.
-    has_index : bool
-        Whether these are the columns of the primary key, of which SSTables have an index.
+    - `task`: Reads all live rows: the last of each key, tombstones too.
+    - `paths`: The columns of the key.
+    - `has_index`: Whether these are the columns of the primary key, of which SSTables have an
+      index.
     """
 
     task: ScanTask
@@ -69,9 +65,7 @@ class SsTableKeys:
     def read(self, pages: range) -> list[pa.Array]:
         """Return the keys of some pages.
 
-        Raises
-        ------
-        CorruptFileError, CorruptTableError, StorageError
+        Raises CorruptFileError, CorruptTableError, StorageError.
         """
         if self._index is not None:
             return self._index.read(pages)
@@ -96,16 +90,10 @@ class SsTableKeys:
 class LogKeys:
     """The keys of the rows of a log.
 
-    Attributes
-    ----------
-    rows : LogRows
-    paths : tuple of tuple of Field
-        The columns of the key.
-    written : int
-        When the version of the base table was written. Another MemWAL of the table, and a table
-        that is created again, can have logs of the same names.
-    values : pyarrow.Array or None
-        The keys, if they are few.
+    - `paths`: The columns of the key.
+    - `written`: When the version of the base table was written. Another MemWAL of the table, and a
+      table that is created again, can have logs of the same names.
+    - `values`: The keys, if they are few.
     """
 
     rows: LogRows
@@ -124,12 +112,7 @@ class LogKeys:
         return _ALL
 
     def read(self, pages: range) -> list[pa.Array]:
-        """Return the keys, in any order.
-
-        Raises
-        ------
-        CorruptFileError, StorageError
-        """
+        """Return the keys, in any order. Raises CorruptFileError, StorageError."""
         if self.values is not None:
             return [self.values]
         rows = self.rows
@@ -153,11 +136,7 @@ class _Loaded(NamedTuple):
 class KeySet:
     """Keys of several sources.
 
-    Attributes
-    ----------
-    sources : tuple of SsTableKeys or LogKeys
-    paths : tuple of tuple of Field
-        The columns of the key.
+    - `paths`: The columns of the key.
     """
 
     sources: tuple[SsTableKeys | LogKeys, ...]

@@ -50,12 +50,8 @@ class FreshNearestTask(VectorScanTask):
 
     `prefilter` is `Unshadowed` if rows of the version are hidden.
 
-    Attributes
-    ----------
-    fresh : tuple of ScanTask
-        Read the columns of `read_fields` of rows of the MemWAL.
-    after : tuple of Condition
-        Conditions on the rows that are found.
+    - `fresh`: Read the columns of `read_fields` of rows of the MemWAL.
+    - `after`: Conditions on the rows that are found.
     """
 
     fresh: tuple[ScanTask, ...]
@@ -67,10 +63,7 @@ class FreshNearestTask(VectorScanTask):
     ) -> Self:
         """Return the task of a search of a version, and of rows of its MemWAL.
 
-        Parameters
-        ----------
-        base : VectorScanTask
-            Without conditions after the search.
+        - `base`: Without conditions after the search.
         """
         inherited = {field.name: getattr(base, field.name) for field in fields(VectorScanTask)}
         return cls(**inherited, fresh=fresh, after=after)

@@ -51,10 +51,7 @@ def selected_shards(
 ) -> tuple[ShardManifest, ...]:
     """Return the shards that can have rows, or hide rows, for which conditions can hold.
 
-    Parameters
-    ----------
-    key : tuple of tuple of Field
-        The columns of the key; empty without one.
+    - `key`: The columns of the key; empty without one.
     """
     if state.details is None or not conditions:
         return state.manifests
@@ -74,15 +71,9 @@ def selected_shards(
 def selected_keys(paths: KeyPaths, conditions: tuple[Condition, ...]) -> list[pa.Array] | None:
     """Return all keys of rows that can meet conditions; None if they are unknown or many.
 
-    Parameters
-    ----------
-    paths : tuple of tuple of Field
-        The columns of the key.
+    - `paths`: The columns of the key.
 
-    Returns
-    -------
-    list of pyarrow.Array or None
-        The columns of the key.
+    Returns the columns of the key.
     """
     if not paths or not conditions:
         return None

@@ -97,17 +97,8 @@ class _Filters:
 class FreshScan:
     """Plans scans of a state. The sources of a shard are opened when they are needed first.
 
-    Parameters
-    ----------
-    state : FreshState
-    paths : tuple of tuple of Field, optional
-        The columns of the key; by default those of the primary key.
-
-    Attributes
-    ----------
-    state : FreshState
-    paths : tuple of tuple of Field
-        The columns of the key.
+    - `paths`: The columns of the key; by default those of the primary key.
+    - `paths`: The columns of the key.
     """
 
     def __init__(self, state: FreshState, paths: KeyPaths | None = None) -> None:
@@ -120,23 +111,15 @@ class FreshScan:
 
     @property
     def sources(self) -> FreshSources:
-        """The sources of all shards.
-
-        Raises
-        ------
-        CorruptFileError, CorruptTableError, StorageError
-        """
+        """The sources of all shards. Raises CorruptFileError, CorruptTableError, StorageError."""
         return self._open(self.state.manifests)
 
     def sources_of(self, conditions: tuple[Condition, ...]) -> FreshSources:
         """Return the sources that may have keys for which conditions can hold.
 
         The others neither have rows that meet the conditions, nor hide such rows. The Bloom filters
-        of SSTables are read if the conditions select keys by `=` or `IN`.
-
-        Raises
-        ------
-        CorruptFileError, CorruptTableError, StorageError
+        of SSTables are read if the conditions select keys by `=` or `IN`. Raises CorruptFileError,
+        CorruptTableError, StorageError.
         """
         sources = self._open(selected_shards(self.state, self.paths, conditions))
         # The filters are those of the primary key.
@@ -190,14 +173,9 @@ class FreshScan:
 class FreshSources:
     """SSTables and logs that a scan reads.
 
-    Attributes
-    ----------
-    table : OpenTable
-        The version of the base table.
-    paths : tuple of tuple of Field
-        The columns of the key.
-    shards : tuple of _ShardRows
-        With rows that the base table does not have.
+    - `table`: The version of the base table.
+    - `paths`: The columns of the key.
+    - `shards`: With rows that the base table does not have.
     """
 
     table: OpenTable
@@ -226,10 +204,7 @@ class FreshSources:
     def having(self, keys: Sequence[pa.Array], filters: _Filters) -> FreshSources:
         """Return the sources that may have some keys.
 
-        Parameters
-        ----------
-        keys : sequence of pyarrow.Array
-            The columns of the key, in its order.
+        - `keys`: The columns of the key, in its order.
         """
         return replace(self, shards=tuple(shard.having(keys, filters) for shard in self.shards))
 
@@ -238,10 +213,7 @@ class FreshSources:
     ) -> list[ScanTask]:
         """Return tasks of the base table without hidden rows.
 
-        Parameters
-        ----------
-        tasks : sequence of ScanTask
-            Planned with the conditions.
+        - `tasks`: Planned with the conditions.
         """
         unshadowed = self.unshadowed(conditions)
         if unshadowed == conditions:
@@ -264,10 +236,7 @@ class FreshSources:
     ) -> list[SsTableTask | LogTask]:
         """Return a task for each SSTable and each log.
 
-        Parameters
-        ----------
-        schema : Schema
-            Columns of the base table.
+        - `schema`: Columns of the base table.
         """
         tasks: list[SsTableTask | LogTask] = []
         for shard in self.shards:

@@ -27,7 +27,7 @@ from lance_spark.scan.predicates.conditions import (
     candidates_of_all,
     matching,
 )
-from lance_spark.scan.task import READ_AHEAD, Part, ScanTask
+from lance_spark.scan.task import READ_AHEAD, BatchesReader, ScanTask
 from lance_spark.table.paths import TablePaths
 
 #: Id that `_tombstone` has in scans. Its id in an SSTable can belong to a column of the base table.
@@ -39,14 +39,9 @@ TOMBSTONE_FIELD = Field(TOMBSTONE, TOMBSTONE_ID, "bool")
 class Unshadowed:
     """The condition that a row is not hidden, and then meets other conditions.
 
-    Attributes
-    ----------
-    keys : KeySet or None
-        Rows with these keys are hidden.
-    tombstone : Field or None
-        The column `_tombstone`, if rows have it.
-    conditions : tuple of Condition
-        Evaluated on the other rows only.
+    - `keys`: Rows with these keys are hidden.
+    - `tombstone`: The column `_tombstone`, if rows have it.
+    - `conditions`: Evaluated on the other rows only.
     """
 
     keys: KeySet | None
@@ -101,11 +96,7 @@ class Unshadowed:
 class SsTableTask(ScanTask):
     """A task that reads an SSTable.
 
-    Attributes
-    ----------
-    generation : int
-    tombstone : Field
-        The column `_tombstone` of its files.
+    - `tombstone`: The column `_tombstone` of its files.
     """
 
     generation: int
@@ -129,13 +120,8 @@ class SsTableTask(ScanTask):
 class LogTask(ScanTask):
     """A task that reads rows of the log of a shard.
 
-    Attributes
-    ----------
-    generation : int
-        The generation that the rows will be flushed as.
-    log : LogRows
-    paths : tuple of tuple of Field
-        The columns of the key; empty without a primary key.
+    - `generation`: The generation that the rows will be flushed as.
+    - `paths`: The columns of the key; empty without a primary key.
     """
 
     generation: int
@@ -149,7 +135,7 @@ class LogTask(ScanTask):
 
     def _parts(
         self, paths: TablePaths, open_files: OpenFiles | None, *, prefetch: bool, at_once: bool
-    ) -> Iterator[Part]:
+    ) -> Iterator[BatchesReader]:
         """Yield the function that reads the rows."""
         yield lambda _, metrics: self._rows(paths, metrics)
 
@@ -193,10 +179,7 @@ class LogTask(ScanTask):
 class JoinedTask(ScanTask):
     """A task that reads the rows of several tasks, one after the other.
 
-    Attributes
-    ----------
-    tasks : tuple of ScanTask
-        With the same columns and conditions.
+    - `tasks`: With the same columns and conditions.
     """
 
     tasks: tuple[ScanTask, ...]

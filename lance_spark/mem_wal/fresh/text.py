@@ -59,14 +59,9 @@ def has_fresh_rows(search: TextSearch) -> bool:
 class FreshTextTask(TextScanTask):
     """A task that searches fragments, and rows of a MemWAL.
 
-    Attributes
-    ----------
-    keys : KeySet
-        Rows of the version with these keys are hidden.
-    fresh : tuple of ScanTask
-        Read the columns of `read_fields` of rows of the MemWAL.
-    after : tuple of Condition
-        Those of the filters that rows of `fresh` need not meet.
+    - `keys`: Rows of the version with these keys are hidden.
+    - `fresh`: Read the columns of `read_fields` of rows of the MemWAL.
+    - `after`: Those of the filters that rows of `fresh` need not meet.
     """
 
     keys: KeySet | None

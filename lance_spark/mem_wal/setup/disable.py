@@ -45,20 +45,12 @@ from lance_spark.table.removal import delete_files
 def disable_mem_wal(table: OpenTable, options: CommitOptions, *, compact: bool = True) -> OpenTable:
     """Remove the MemWAL of a table, and its files; see `Dataset.disable_mem_wal`.
 
-    Parameters
-    ----------
-    compact : bool
-        Whether rows that are not in the base table are brought there, instead of refused.
+    - `compact`: Whether rows that are not in the base table are brought there, instead of refused.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        A shard has rows that are not in the base table. Its writers can go on.
-    CommitConflictError
-        Another client claims a shard at the same time.
-    StorageError
-        The store fails. Call the function again, which removes what is left.
-    CorruptFileError, CorruptTableError
+    Raises CorruptFileError, CorruptTableError. Raises UnsupportedFeatureError: a shard has rows
+    that are not in the base table. Its writers can go on. Raises CommitConflictError: another
+    client claims a shard at the same time. Raises StorageError: the store fails. Call the function
+    again, which removes what is left.
     """
     store = table.store
     newest = at_version(table, read_latest(store))
@@ -111,10 +103,7 @@ def _put_back(
 ) -> None:
     """Give the table its MemWAL again, for the rows of a late writer.
 
-    Raises
-    ------
-    StorageError
-        It failed, so that no reader finds these rows.
+    Raises StorageError: it failed, so that no reader finds these rows.
     """
 
     def plan(current: OpenTable) -> CreateIndex:
@@ -146,10 +135,7 @@ def _files(store: ObjectStore) -> list[str]:
 def _seal_shards(store: ObjectStore, details: MemWalDetails, sealed: list[ShardManifest]) -> None:
     """Seal all other shards, and add them to `sealed`; refuse one with rows that are not compacted.
 
-    Raises
-    ------
-    CommitConflictError, UnsupportedFeatureError
-        Shards of `sealed` stay sealed.
+    Raises CommitConflictError, UnsupportedFeatureError: Shards of `sealed` stay sealed.
     """
     known = {manifest.shard for manifest in sealed}
     for shard in list_shards(store):

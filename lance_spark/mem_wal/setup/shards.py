@@ -151,15 +151,9 @@ def entries_of_values(
 ) -> FieldEntries:
     """Return the entries of given values of the sharding fields.
 
-    Parameters
-    ----------
-    table : str
-        Name of the table, for errors.
+    - `table`: Name of the table, for errors.
 
-    Raises
-    ------
-    InvalidInputError
-        A value is missing, unknown, or not of the type of its field.
+    Raises InvalidInputError: a value is missing, unknown, or not of the type of its field.
     """
     expected = [part.field_id for part in spec.fields]
     if set(values) != set(expected):

@@ -24,20 +24,11 @@ from lance_spark.table.open import OpenTable, read_latest
 def check_mem_wal(store: ObjectStore, details: MemWalDetails, claimed: Claim) -> None:
     """Raise an error if the shard was claimed for another MemWAL than the newest one.
 
-    Parameters
-    ----------
-    details : MemWalDetails
-        Those by which the shard was chosen and claimed.
+    - `details`: Those by which the shard was chosen and claimed.
 
-    Raises
-    ------
-    InvalidInputError
-        The MemWAL was disabled.
-    CommitConflictError
-        It was initialized again meanwhile.
-    CorruptTableError
-        The rows of the shard count as compacted before they are written.
-    StorageError
+    Raises StorageError. Raises InvalidInputError: the MemWAL was disabled. Raises
+    CommitConflictError: it was initialized again meanwhile. Raises CorruptTableError: the rows of
+    the shard count as compacted before they are written.
     """
     manifest = claimed.manifest
     newest = details_of(read_latest(store))
@@ -74,11 +65,7 @@ def check_readable(table: OpenTable, shard: uuid.UUID) -> None:
     """Raise an error if no reader of the newest version looks for the rows of shards.
 
     Clients that disable a MemWAL seal its shards. pylance leaves them as they are if it overwrites
-    the table, or drops the index.
-
-    Raises
-    ------
-    InvalidInputError
+    the table, or drops the index. Raises InvalidInputError.
     """
     if details_of(table.manifest) is None:
         raise InvalidInputError(

@@ -12,9 +12,6 @@ from lance_spark.table.sources import table_of
 def as_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
     """Return Arrow data of any form as a table; `schema` counts only for data without its own.
 
-    Raises
-    ------
-    InvalidInputError
-        The data has another form.
+    Raises InvalidInputError: the data has another form.
     """
     return table_of(data, None if hasattr(data, "schema") else schema)

@@ -22,16 +22,10 @@ def check_shard(
 ) -> None:
     """Refuse rows that belong to another shard, as far as the values of this one are known.
 
-    Parameters
-    ----------
-    schema : Schema
-        Of the table.
-    entries : mapping of str to bytes
-        The values of the sharding fields that select the shard; empty if they are unknown.
+    - `schema`: Of the table.
+    - `entries`: The values of the sharding fields that select the shard; empty if they are unknown.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     if spec is None or not entries or not data.num_rows:
         return

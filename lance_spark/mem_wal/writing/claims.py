@@ -41,14 +41,9 @@ _ATTEMPTS = 16
 class Claim:
     """The right to write to a shard.
 
-    Attributes
-    ----------
-    manifest : ShardManifest
-        The version that the claim created.
-    entries : tuple of Entry
-        Entries of the log that no SSTable has, without sentinels, in order.
-    next_position : int
-        The first free position of the log.
+    - `manifest`: The version that the claim created.
+    - `entries`: Entries of the log that no SSTable has, without sentinels, in order.
+    - `next_position`: The first free position of the log.
     """
 
     manifest: ShardManifest
@@ -71,25 +66,17 @@ def claim(
 ) -> Claim:
     """Claim a shard, and end the claim of its last writer. A shard that does not exist is made.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
-    spec_id, field_entries
-        The sharding spec, and the values that select the shard, if they are known.
-    compacted : int
-        The newest generation of the shard whose rows are in the base table. A new shard starts
-        after it: a branch has the progress of the branch that it was made from, but not its shards.
+    - `store`: Root of the branch.
+    - `spec_id`, `field_entries`: The sharding spec, and the values that select the shard, if they
+      are known.
+    - `compacted`: The newest generation of the shard whose rows are in the base table. A new shard
+      starts after it: a branch has the progress of the branch that it was made from, but not its
+      shards.
 
-    Raises
-    ------
-    CommitConflictError
-        Another writer claims the shard at the same time, or has claimed it since.
-    InvalidInputError
-        The shard is sealed, or belongs to other values.
-    StorageError
-        The store fails, or cannot create a file only if it is absent.
-    CorruptFileError
+    Raises CorruptFileError. Raises CommitConflictError: another writer claims the shard at the same
+    time, or has claimed it since. Raises InvalidInputError: the shard is sealed, or belongs to
+    other values. Raises StorageError: the store fails, or cannot create a file only if it is
+    absent.
     """
     check_store(store)
     manifest = _claimed(store, shard, spec_id, field_entries, compacted)
@@ -117,14 +104,8 @@ def claim(
 def seal(store: ObjectStore, shard: uuid.UUID) -> ShardManifest | None:
     """End the claim of the writer of a shard, and let no writer claim it; see `claim`.
 
-    Returns
-    -------
-    ShardManifest, optional
-        The sealed version; None if the shard has no manifest.
-
-    Raises
-    ------
-    CommitConflictError, CorruptFileError, StorageError
+    Returns the sealed version; None if the shard has no manifest. Raises CommitConflictError,
+    CorruptFileError, StorageError.
     """
     manifest = read_latest(store, shard)
     if manifest is None or manifest.status is ShardStatus.SEALED:
@@ -137,11 +118,8 @@ def change_status(
 ) -> ShardManifest:
     """Set whether a shard takes writers; return the new version of its manifest.
 
-    Raises
-    ------
-    CommitConflictError
-        Another client has claimed the shard, or changed its manifest many times.
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError. Raises CommitConflictError: another client has claimed
+    the shard, or changed its manifest many times.
     """
     newest: ShardManifest | None = manifest
     for _ in range(_ATTEMPTS):
@@ -152,15 +130,13 @@ def change_status(
             return new
         # A compaction removes SSTables from the manifest, and does not claim the shard.
         newest = read_latest(store, manifest.shard)
-    raise _overtaken(store, manifest.shard)
+    raise _lost_shard_error(store, manifest.shard)
 
 
 def check_store(store: ObjectStore) -> None:
     """Refuse a store without atomic creation of files, on which two writers could lose rows.
 
-    Raises
-    ------
-    StorageError
+    Raises StorageError.
     """
     if store.manifest_store is not None:
         raise StorageError(
@@ -212,7 +188,7 @@ def _claimed(
         new = publish(store, replace(newest, version=newest.version + 1, writer_epoch=target))
         if new is not None:
             return new
-    raise _overtaken(store, shard)
+    raise _lost_shard_error(store, shard)
 
 
 def _check_newest(store: ObjectStore, manifest: ShardManifest, entries: Iterable[Entry]) -> None:
@@ -231,7 +207,7 @@ def _check_entries(store: ObjectStore, manifest: ShardManifest, entries: FieldEn
         )
 
 
-def _overtaken(store: ObjectStore, shard: uuid.UUID) -> CommitConflictError:
+def _lost_shard_error(store: ObjectStore, shard: uuid.UUID) -> CommitConflictError:
     return CommitConflictError(
         f"{store.display}: another client has claimed shard {shard} at the same time; try again "
         "when it has finished",

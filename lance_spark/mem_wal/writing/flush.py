@@ -15,16 +15,10 @@ def flush_logs(table: OpenTable) -> int:
 
     The writers of these shards end: they must be opened again.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The newest version. Without MemWAL nothing is done.
+    - `table`: The newest version. Without MemWAL nothing is done.
 
-    Raises
-    ------
-    CommitConflictError
-        Another client claims a shard at the same time.
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError. Raises CommitConflictError: another client claims a shard
+    at the same time.
     """
     details = details_of(table.manifest)
     if details is None:

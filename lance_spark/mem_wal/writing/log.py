@@ -22,14 +22,9 @@ _MAX_RETRIES, _MAX_DELAY = 100, 60.0
 class Log:
     """Appends entries to the log of a shard.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
-    epoch : int
-        The claim of the writer.
-    position : int
-        The first free position.
+    - `store`: Root of the branch.
+    - `epoch`: The claim of the writer.
+    - `position`: The first free position.
     """
 
     def __init__(
@@ -52,13 +47,8 @@ class Log:
     ) -> Entry:
         """Store rows in the shape of a log as the next entry.
 
-        Raises
-        ------
-        CommitConflictError
-            Another writer has claimed the shard. The rows are not stored.
-        StorageError
-            The rows may be stored or not.
-        CorruptFileError
+        Raises CorruptFileError. Raises CommitConflictError: another writer has claimed the shard.
+        The rows are not stored. Raises StorageError: the rows may be stored or not.
         """
         entry = Entry(
             self._position, self._epoch, generation, rows=rows, properties=properties or {}
@@ -85,13 +75,8 @@ class Log:
 
         A failed request may have created it before it was repeated. No other writer has the epoch.
         It is not if it is the sentinel of an older claim. pylance writes its sentinel before it
-        looks for newer claims, and gives up then.
-
-        Raises
-        ------
-        CommitConflictError
-            It is the entry of another writer.
-        CorruptFileError, StorageError
+        looks for newer claims, and gives up then. Raises CorruptFileError, StorageError. Raises
+        CommitConflictError: it is the entry of another writer.
         """
         existing = read_entry(self._store, self._shard, position)
         if existing is None:

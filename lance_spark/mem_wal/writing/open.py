@@ -29,9 +29,7 @@ from lance_spark.table.primary_key import primary_key
 class ShardId(str):
     """The UUID of a shard, with the values of its sharding fields.
 
-    Attributes
-    ----------
-    entries : tuple of (str, bytes)
+    - `entries`: tuple of (str, bytes)
     """
 
     __slots__ = ("entries",)
@@ -91,10 +89,8 @@ def split_rows(table: OpenTable, data: Any, schema: pa.Schema | None) -> dict[st
 def spec_of(table: OpenTable, details: MemWalDetails) -> ShardingSpec:
     """Return the sharding spec by which rows can be dealt out to shards.
 
-    Raises
-    ------
-    InvalidInputError
-        The writers choose the shards; or two rows of one key could belong to different shards.
+    Raises InvalidInputError: the writers choose the shards; or two rows of one key could belong to
+    different shards.
     """
     display = table.store.display
     if len(details.sharding_specs) != 1:

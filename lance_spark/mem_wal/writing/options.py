@@ -54,10 +54,7 @@ class WriterOptions:
     def changed(self, changes: Mapping[str, Any]) -> WriterOptions:
         """Return the options with others in place of some; None keeps an option.
 
-        Raises
-        ------
-        InvalidOptionError
-            An option is unknown, or its value is invalid.
+        Raises InvalidOptionError: an option is unknown, or its value is invalid.
         """
         options = self
         for name, change in changes.items():
@@ -92,10 +89,7 @@ class WriterOptions:
     def from_text(cls, text: Mapping[str, str]) -> WriterOptions:
         """Return the options that the details of a MemWAL have. Unknown names are ignored.
 
-        Raises
-        ------
-        InvalidOptionError
-            A value is invalid.
+        Raises InvalidOptionError: a value is invalid.
         """
         values: dict[str, Any] = {}
         hnsw: dict[str, dict[str, int]] = {}

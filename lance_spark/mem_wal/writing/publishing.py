@@ -30,33 +30,16 @@ def publish_sstable(
 ) -> ShardManifest:
     """Add an SSTable to the manifest of a shard.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
-    epoch : int
-        The claim of the writer.
-    sstable : SsTable
-        Of the current generation of the shard.
-    covered : int
-        The last position of the log whose rows are in SSTables then.
-    progress : sequence of StreamProgress
-        Batches of streams whose rows the SSTable has.
+    - `store`: Root of the branch.
+    - `epoch`: The claim of the writer.
+    - `sstable`: Of the current generation of the shard.
+    - `covered`: The last position of the log whose rows are in SSTables then.
+    - `progress`: Batches of streams whose rows the SSTable has.
 
-    Returns
-    -------
-    ShardManifest
-        The version that has the SSTable.
-
-    Raises
-    ------
-    CommitConflictError
-        The claim has ended, the shard is at another generation, or others changed the manifest
-        many times. The files of the SSTable are deleted as far as possible.
-    InvalidInputError
-        The shard is gone. The files are deleted as well.
-    StorageError
-        The SSTable may be published or not.
+    Returns the version that has the SSTable. Raises CommitConflictError: the claim has ended, the
+    shard is at another generation, or others changed the manifest many times. The files of the
+    SSTable are deleted as far as possible. Raises InvalidInputError: the shard is gone. The files
+    are deleted as well. Raises StorageError: the SSTable may be published or not.
     """
     for _ in range(_ATTEMPTS):
         newest = read_latest(store, shard)

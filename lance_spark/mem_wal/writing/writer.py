@@ -79,11 +79,7 @@ class _Failure(NamedTuple):
     The exception itself is not kept: its traceback holds the rows of the call, and grows with each
     time that it is raised.
 
-    Attributes
-    ----------
-    text : str
-    retryable : bool or None
-        As of `CommitConflictError`; None for other errors.
+    - `retryable`: As of `CommitConflictError`; None for other errors.
     """
 
     text: str

@@ -130,12 +130,8 @@ def add_columns(
 def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
     """Return the operation that adds columns of nulls, also as children of existing structs.
 
-    Raises
-    ------
-    InvalidInputError
-        A column exists already, or must not be null.
-    UnsupportedFeatureError
-        Data files of this version must have all columns.
+    Raises InvalidInputError: a column exists already, or must not be null. Raises
+    UnsupportedFeatureError: Data files of this version must have all columns.
     """
     manifest = table.manifest
     version = manifest.data_storage_version
@@ -302,10 +298,7 @@ def _sample(table: OpenTable, read: Schema) -> pa.RecordBatch:
 def with_new_ids(table: OpenTable, new: pa.Schema) -> Schema:
     """Return new columns with computed values, with field ids that were never used.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The table has a MemWAL.
+    Raises UnsupportedFeatureError: the table has a MemWAL.
     """
     check_no_mem_wal(table, f"values of the new column {new.names[0]!r} cannot be computed")
     manifest = table.manifest

@@ -47,10 +47,7 @@ _BATCH_ROWS = 65_536
 class Alteration:
     """A change of a column.
 
-    Attributes
-    ----------
-    path : str
-        Name of the column, or path of a child with dots.
+    - `path`: Name of the column, or path of a child with dots.
     """
 
     path: str
@@ -60,12 +57,7 @@ class Alteration:
 
     @classmethod
     def parse(cls, alteration: Mapping[str, Any]) -> Alteration:
-        """Parse an alteration of `Dataset.alter_columns`.
-
-        Raises
-        ------
-        InvalidInputError
-        """
+        """Parse an alteration of `Dataset.alter_columns`. Raises InvalidInputError."""
         if not isinstance(alteration, Mapping) or not {"path"} <= set(alteration) <= _KEYS:
             raise InvalidInputError(
                 "an alteration must have a path, and a name, nullable or data_type, not "
@@ -86,10 +78,8 @@ class Alteration:
 class Cast:
     """Casts columns to other types.
 
-    Attributes
-    ----------
-    read : pa.Schema
-        The old columns, without children that do not change. Rows can have these children too.
+    - `read`: The old columns, without children that do not change. Rows can have these children
+      too.
     """
 
     schema: pa.Schema
@@ -98,10 +88,7 @@ class Cast:
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows with the types of the schema.
 
-        Raises
-        ------
-        InvalidInputError
-            A value does not fit the new type.
+        Raises InvalidInputError: a value does not fit the new type.
         """
         columns = []
         for array, old, new in zip(rows.columns, self.read, self.schema, strict=True):
@@ -115,12 +102,8 @@ class Cast:
 def reorder_columns(table: OpenTable, columns: Sequence[str], options: CommitOptions) -> OpenTable:
     """Move top-level columns to the front; the order of the others does not change.
 
-    Raises
-    ------
-    InvalidInputError
-        A column does not exist, or is named twice.
-    LanceError
-        Errors of `change_schema`.
+    Raises InvalidInputError: a column does not exist, or is named twice. Raises LanceError: errors
+    of `change_schema`.
     """
     names = check_name_list(columns, "columns")
     if not names or len(set(names)) < len(names):

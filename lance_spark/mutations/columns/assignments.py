@@ -57,22 +57,13 @@ def path_to(
 ) -> tuple[Field, ...]:
     """Return the path of a named field: the top-level field first, the named field last.
 
-    Parameters
-    ----------
-    name : str
-        Name of a column, or path of a child of a struct with dots. A column whose name has dots is
-        preferred.
-    find : callable
-        Returns the position of a name among others; -1 if it is not one of them.
-    alias : str, optional
-        Alias of the table, which can precede the name.
+    - `name`: Name of a column, or path of a child of a struct with dots. A column whose name has
+      dots is preferred.
+    - `find`: Returns the position of a name among others; -1 if it is not one of them.
+    - `alias`: Alias of the table, which can precede the name.
 
-    Raises
-    ------
-    SchemaMismatchError
-        The field does not exist, or is not a child of a struct.
-    UnsupportedError
-        The struct has blobs.
+    Raises SchemaMismatchError: the field does not exist, or is not a child of a struct. Raises
+    UnsupportedError: the struct has blobs.
     """
     position = find(schema.names, name)
     if position >= 0:
@@ -128,14 +119,9 @@ def check_disjoint_paths(path: Path, other_paths: Sequence[Path], argument: str)
 class ChildValues:
     """Sets children of a struct, at any depth. Can be pickled if its functions can.
 
-    Attributes
-    ----------
-    name : str
-        The top-level column.
-    children : mapping of tuple of str to callable
-        By path below the column, the function that returns the values of rows.
-    reads_all : bool
-        Whether the values are computed from other columns as well.
+    - `name`: The top-level column.
+    - `children`: By path below the column, the function that returns the values of rows.
+    - `reads_all`: Whether the values are computed from other columns as well.
     """
 
     name: str
@@ -166,12 +152,8 @@ def _with_child(array: pa.Array, path: Path, values: pa.Array) -> pa.Array:
 class Assignment:
     """A column and its new values. Can be pickled if its function can.
 
-    Attributes
-    ----------
-    field : Field
-        A top-level field of the table.
-    value : pa.Scalar or callable
-        A callable gets the rows as a record batch, and returns one value for each row.
+    - `field`: A top-level field of the table.
+    - `value`: A callable gets the rows as a record batch, and returns one value for each row.
     """
 
     field: Field
@@ -189,10 +171,8 @@ class Assignment:
     def values(self, rows: pa.RecordBatch) -> pa.Array:
         """Return the new values of some rows.
 
-        Raises
-        ------
-        InvalidInputError
-            The function returns values of another type, or another number of values.
+        Raises InvalidInputError: the function returns values of another type, or another number of
+        values.
         """
         dtype = _input_type(self.field)
         if isinstance(self.value, pa.Scalar):
@@ -218,19 +198,11 @@ class Assignment:
 def parse_updates(updates: Mapping[str, Any], schema: Schema) -> tuple[Assignment, ...]:
     """Return the assignments of columns, some of which may set only children of structs.
 
-    Parameters
-    ----------
-    updates : mapping of str to value, pa.Scalar or callable
-        By column, or by child of a struct, whose name has dots.
+    - `updates`: By column, or by child of a struct, whose name has dots.
 
-    Raises
-    ------
-    InvalidInputError
-        Updates are empty, a column has two values, or a value does not have the column's type.
-    SchemaMismatchError
-        A column does not exist.
-    UnsupportedError
-        A child of a struct with blobs is set.
+    Raises InvalidInputError: updates are empty, a column has two values, or a value does not have
+    the column's type. Raises SchemaMismatchError: a column does not exist. Raises UnsupportedError:
+    a child of a struct with blobs is set.
     """
     if not isinstance(updates, Mapping) or not updates:
         raise InvalidInputError("updates must map at least one column to a value or a function")
@@ -250,10 +222,7 @@ def parse_updates(updates: Mapping[str, Any], schema: Schema) -> tuple[Assignmen
 def parse_assignments(updates: Mapping[str, Any], schema: Schema) -> tuple[Assignment, ...]:
     """Return the assignments of top-level columns of a schema.
 
-    Raises
-    ------
-    InvalidInputError
-        A value does not have the column's type.
+    Raises InvalidInputError: a value does not have the column's type.
     """
     by_name = {field.name: field for field in schema.fields}
     return tuple(_assignment(by_name[name], name, value) for name, value in updates.items())
@@ -271,14 +240,9 @@ def assign(
 ) -> pa.RecordBatch:
     """Return rows with new values, with the columns of `schema` in its order.
 
-    Parameters
-    ----------
-    rows : pa.RecordBatch
-        Can lack columns that get constants.
+    - `rows`: Can lack columns that get constants.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     new = {assignment.field.name: assignment.values(rows) for assignment in assignments}
     columns = [

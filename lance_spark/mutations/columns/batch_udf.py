@@ -62,10 +62,8 @@ class BatchUDF:
     def compute(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of a batch, from the checkpoint if it has them.
 
-        Raises
-        ------
-        InvalidInputError
-            The function does not return columns, or the checkpoint cannot be used.
+        Raises InvalidInputError: the function does not return columns, or the checkpoint cannot be
+        used.
         """
         return self._result(batch, is_counted=True)
 

@@ -13,10 +13,7 @@ from lance_spark.errors import InvalidInputError
 def as_batch(columns: Any, num_rows: int) -> pa.RecordBatch:
     """Return the result of a function as a batch.
 
-    Raises
-    ------
-    InvalidInputError
-        It is not a batch of columns, or has another number of rows.
+    Raises InvalidInputError: it is not a batch of columns, or has another number of rows.
     """
     if isinstance(columns, Mapping):
         try:

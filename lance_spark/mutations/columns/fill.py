@@ -65,14 +65,9 @@ class Transform(Protocol):
 class ColumnTask(FragmentTask):
     """Fragments whose columns one task computes. Can be pickled if its transform can.
 
-    Attributes
-    ----------
-    read : Schema
-        The columns that the transform gets.
-    schema : Schema
-        The new columns, with their ids.
-    batch_size : int
-        Rows that the transform gets at once, at most.
+    - `read`: The columns that the transform gets.
+    - `schema`: The new columns, with their ids.
+    - `batch_size`: Rows that the transform gets at once, at most.
     """
 
     read: Schema
@@ -85,16 +80,9 @@ class ColumnTask(FragmentTask):
     def run(self) -> list[NewFile]:
         """Compute the columns, and write their files.
 
-        Returns
-        -------
-        list of NewFile
-            One file for each fragment that has live rows.
-
-        Raises
-        ------
-        InvalidInputError, SchemaMismatchError
-            The transform does not return the columns.
-        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        Returns one file for each fragment that has live rows. Raises CorruptFileError,
+        CorruptTableError, UnsupportedEncodingError, StorageError. Raises InvalidInputError,
+        SchemaMismatchError: the transform does not return the columns.
         """
         paths = self.open_paths()
         written: list[NewFile] = []
@@ -150,17 +138,11 @@ def plan_columns(
 ) -> list[ColumnTask]:
     """Cut the computation of columns into tasks.
 
-    Parameters
-    ----------
-    read, schema, transform, batch_size
-        As in `ColumnTask`.
-    done : collection of int
-        Ids of fragments whose columns are computed already.
+    - `read`, `schema`, `transform`, `batch_size`: As in `ColumnTask`.
+    - `done`: Ids of fragments whose columns are computed already.
 
-    Raises
-    ------
-    UnsupportedFeatureError, UnsupportedError, UnsupportedTypeError
-        The table needs a newer release, or its files cannot have such columns.
+    Raises UnsupportedFeatureError, UnsupportedError, UnsupportedTypeError: the table needs a newer
+    release, or its files cannot have such columns.
     """
     check_rows_writable(table, data_files=True)
     version = table.manifest.data_storage_version
@@ -215,23 +197,13 @@ def commit_columns(
 ) -> Manifest:
     """Make the columns of all tasks part of the table.
 
-    Parameters
-    ----------
-    files : iterable of NewFile
-        Empty if the new columns are null in all rows.
-    schema : iterable of file_pb2.Field
-        All columns of the table afterwards.
-    preserves_nullability : bool
-        Whether rows that are written without the new columns stay valid.
+    - `files`: Empty if the new columns are null in all rows.
+    - `schema`: All columns of the table afterwards.
+    - `preserves_nullability`: Whether rows that are written without the new columns stay valid.
 
-    Raises
-    ------
-    CommitConflictError
-        Another client changed rows or columns. The files stay, for the next plan.
-    InvalidInputError
-        Two files are of one fragment, or a fragment has none.
-    LanceError
-        Errors of `commit`.
+    Raises CommitConflictError: another client changed rows or columns. The files stay, for the next
+    plan. Raises InvalidInputError: two files are of one fragment, or a fragment has none. Raises
+    LanceError: Errors of `commit`.
     """
     files = list(files)
     check_once(table, (file.fragment_id for file in files))
@@ -315,16 +287,11 @@ class Computation:
     def start(self, table: OpenTable, read: Schema, schema: Schema, *, by_row: bool = True) -> None:
         """Start the computation for a version, and keep files that are still valid for it.
 
-        Parameters
-        ----------
-        read : Schema
-            The columns that the values are computed from. A column of the same name can be another
-            one than before.
-        schema : Schema
-            The new columns.
-        by_row : bool
-            Whether the values of a row depend on this row alone. Otherwise no file is valid for
-            another version.
+        - `read`: The columns that the values are computed from. A column of the same name can be
+          another one than before.
+        - `schema`: The new columns.
+        - `by_row`: Whether the values of a row depend on this row alone. Otherwise no file is valid
+          for another version.
         """
         old_paths, self._paths = self._paths or table.paths, table.paths
         current = {fragment.id: fragment for fragment in table.manifest.fragments}
@@ -349,10 +316,7 @@ class Computation:
     def add(self, table: OpenTable, files: Iterable[NewFile]) -> None:
         """Add files that were computed from the rows of a version.
 
-        Raises
-        ------
-        InvalidInputError
-            Two files are of one fragment.
+        Raises InvalidInputError: two files are of one fragment.
         """
         files = list(files)
         check_once(table, (file.fragment_id for file in files))
@@ -412,10 +376,7 @@ def _still_valid(paths: TablePaths, old: Fragment, new: Fragment) -> bool:
     | more deleted rows | are valid: values of deleted rows are never read |
     | fewer deleted rows, after a restore | are missing for the restored rows |
 
-    Raises
-    ------
-    CorruptFileError
-        A deletion file is corrupt.
+    Raises CorruptFileError: a deletion file is corrupt.
     """
     if _content_of(old) != _content_of(new):
         return False

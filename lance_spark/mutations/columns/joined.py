@@ -24,12 +24,8 @@ from lance_spark.mutations.rows.key_matching import comparable
 class JoinedColumns:
     """Finds the new columns of rows by their keys.
 
-    Attributes
-    ----------
-    keys : pa.Array
-        Keys of the other side, the last row first.
-    columns : pa.RecordBatch
-        Its other columns, in the order of the keys.
+    - `keys`: Keys of the other side, the last row first.
+    - `columns`: Its other columns, in the order of the keys.
     """
 
     keys: pa.Array
@@ -39,15 +35,10 @@ class JoinedColumns:
     def of(cls, rows: pa.Table, key: str, dtype: pa.DataType) -> JoinedColumns:
         """Return the columns of a table by a key of it.
 
-        Parameters
-        ----------
-        dtype : pa.DataType
-            Type of the key on the side of the existing rows.
+        - `dtype`: Type of the key on the side of the existing rows.
 
-        Raises
-        ------
-        InvalidInputError
-            The table does not have the key, has no other column, or the key has another type.
+        Raises InvalidInputError: the table does not have the key, has no other column, or the key
+        has another type.
         """
         if key not in rows.column_names:
             raise InvalidInputError(

@@ -102,18 +102,11 @@ class CompactKeywords(CompactionKeywords, RetryProgressKeywords, total=False):
 class CompactionOptions:
     """The options of a compaction, checked, and the sizes of fragments by them.
 
-    Parameters
-    ----------
-    moved_fragment_ids : collection of int, optional
-        If given, only these fragments are rewritten, each into one fragment, unless all of their
-        data files are in the target already.
-    **keywords
-        Of `CompactionKeywords`.
+    - `moved_fragment_ids`: If given, only these fragments are rewritten, each into one fragment,
+      unless all of their data files are in the target already.
+    - `**keywords`: Of `CompactionKeywords`.
 
-    Raises
-    ------
-    InvalidOptionError
-        An option is unknown or out of range.
+    Raises InvalidOptionError: an option is unknown or out of range.
     """
 
     __slots__ = ("excluded_fragment_ids", "max_bytes_per_file", "moved_fragment_ids", "values")

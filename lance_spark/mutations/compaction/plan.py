@@ -66,17 +66,10 @@ def plan_groups(
 ) -> list[tuple[Fragment, ...]]:
     """Return the groups of fragments to rewrite.
 
-    Parameters
-    ----------
-    fragments : sequence of Fragment
-        All fragments of the table, with their row counts.
-    covered : sequence of BitMap
-        For each segment of an index, the fragments that it covers.
+    - `fragments`: All fragments of the table, with their row counts.
+    - `covered`: For each segment of an index, the fragments that it covers.
 
-    Returns
-    -------
-    list of tuple of Fragment
-        In the order of their ids. The new files of a group have the same targets.
+    In the order of their ids. The new files of a group have the same targets.
     """
     excluded = options.excluded_fragment_ids
     most_overlays = options.values["max_overlays_per_fragment"]

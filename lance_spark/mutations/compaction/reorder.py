@@ -62,13 +62,9 @@ from lance_spark.table.sort_order import SortedColumn
 class Reordered(Written):
     """The result of a task. Small, and can be pickled.
 
-    Attributes
-    ----------
-    new : tuple of Fragment
-        With the lineage of their rows in tables with stable row ids. Their fragment ids are not
-        assigned yet.
-    rows : mapping of int to bytes
-        Old offsets of the rows by fragment, as Roaring bitmaps.
+    - `new`: With the lineage of their rows in tables with stable row ids. Their fragment ids are
+      not assigned yet.
+    - `rows`: Old offsets of the rows by fragment, as Roaring bitmaps.
     """
 
     new: tuple[Fragment, ...] = ()
@@ -83,12 +79,10 @@ class Reordered(Written):
 class Reorder:
     """Writes rows in the order of the given addresses. Each task has one.
 
-    Parameters
-    ----------
-    max_rows_per_file, max_bytes_per_file : int
-        A data file is closed once it has this number of rows or bytes.
-    targets : sequence of int or None
-        Targets of the files, used in turn: ids of base paths, or None for the table itself.
+    - `max_rows_per_file`, `max_bytes_per_file`: A data file is closed once it has this number of
+      rows or bytes.
+    - `targets`: Targets of the files, used in turn: ids of base paths, or None for the table
+      itself.
     """
 
     def __init__(
@@ -121,16 +115,10 @@ class Reorder:
     def write(self, addresses: UInt64Array) -> None:
         """Append rows.
 
-        Parameters
-        ----------
-        addresses : uint64 array
-            Addresses of live rows.
+        - `addresses`: Addresses of live rows.
 
-        Raises
-        ------
-        InvalidInputError
-            An address is not that of a live row, or occurs twice.
-        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        Raises CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError. Raises
+        InvalidInputError: an address is not that of a live row, or occurs twice.
         """
         if not len(addresses):
             return
@@ -157,22 +145,12 @@ class Reorder:
 def plan_reorder(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple[Fragment, ...]]:
     """Return the groups of fragments whose rows can be sorted together.
 
-    Parameters
-    ----------
-    excluded : collection of int
-        Ids of fragments that stay as they are.
+    - `excluded`: Ids of fragments that stay as they are.
 
-    Returns
-    -------
-    list of tuple of Fragment
-        Fragments that the same indexes cover and whose files have the same targets, in the order
-        of their ids.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The table has a fragment reuse index, which cannot describe rows in another order.
-    UnsupportedError, CorruptTableError, StorageError
+    Returns fragments that the same indexes cover and whose files have the same targets, in the
+    order of their ids. Raises UnsupportedError, CorruptTableError, StorageError. Raises
+    UnsupportedFeatureError: the table has a fragment reuse index, which cannot describe rows in
+    another order.
     """
     check_rows_writable(table, data_files=True)
     manifest = table.manifest
@@ -202,22 +180,13 @@ def commit_reordered(
 ) -> tuple[Manifest, CompactionMetrics]:
     """Replace the old fragments by the new fragments.
 
-    Parameters
-    ----------
-    groups : iterable of (sequence of Fragment, sequence of Reordered)
-        The fragments of each group, and the results of its tasks, in order.
-    sorted_by : tuple of SortedColumn
-        The columns by which the rows of each group are sorted in Spark's order. Recorded if they
-        are all rows of the new version, in one group.
+    - `groups`: The fragments of each group, and the results of its tasks, in order.
+    - `sorted_by`: The columns by which the rows of each group are sorted in Spark's order. Recorded
+      if they are all rows of the new version, in one group.
 
-    Raises
-    ------
-    InvalidInputError
-        A live row was not written exactly once. The new files are deleted, as after all errors
-        except `UncertainCommitError`.
-    CommitConflictError
-        Another client changed the same fragments.
-    StorageError, CorruptTableError
+    Raises StorageError, CorruptTableError. Raises InvalidInputError: a live row was not written
+    exactly once. The new files are deleted, as after all errors except `UncertainCommitError`.
+    Raises CommitConflictError: another client changed the same fragments.
     """
     parts = [(tuple(old), list(written)) for old, written in groups]
     options = options or CommitOptions()

@@ -293,15 +293,9 @@ def _is_covered_in_part(fragments: Sequence[Fragment], covered: Sequence[BitMap]
 def with_target(table: OpenTable, base: str) -> OpenTable:
     """Return a table whose mutations write their data files to a base path.
 
-    Parameters
-    ----------
-    base : str
-        Name or path of the base path, or the path of the table itself.
+    - `base`: Name or path of the base path, or the path of the table itself.
 
-    Raises
-    ------
-    InvalidInputError
-        The base path is empty, or not a string.
+    Raises InvalidInputError: the base path is empty, or not a string.
     """
     if not isinstance(base, str) or not base:
         raise InvalidInputError(
@@ -315,10 +309,7 @@ def with_target(table: OpenTable, base: str) -> OpenTable:
 def check_fragment_ids(table: OpenTable, fragment_ids: Collection[int]) -> frozenset[int]:
     """Return the ids of the fragments to move.
 
-    Raises
-    ------
-    InvalidInputError
-        A fragment does not exist.
+    Raises InvalidInputError: a fragment does not exist.
     """
     chosen = frozenset(fragment_ids)
     missing = sorted(

@@ -110,14 +110,10 @@ def metrics_of(old: Sequence[Fragment], new: Sequence[Fragment]) -> CompactionMe
 class CompactionResult(Written):
     """The result of a task. Small, and can be pickled.
 
-    Attributes
-    ----------
-    new : tuple of Fragment
-        With the lineage of their rows in tables with stable row ids. Their fragment ids are not
-        assigned yet.
-    addresses : bytes
-        Old addresses of the rows, as a 64-bit Roaring bitmap. The n-th address is that of the n-th
-        row of the new fragments.
+    - `new`: With the lineage of their rows in tables with stable row ids. Their fragment ids are
+      not assigned yet.
+    - `addresses`: Old addresses of the rows, as a 64-bit Roaring bitmap. The n-th address is that
+      of the n-th row of the new fragments.
     """
 
     old: tuple[Fragment, ...]
@@ -139,11 +135,7 @@ class CompactionResult(Written):
 class RefusedGroup(Written):
     """The result of a task whose rows no file can hold together. They stay in their fragments.
 
-    Attributes
-    ----------
-    ids : tuple of int
-        The fragments.
-    reason : str
+    - `ids`: The fragments.
     """
 
     ids: tuple[int, ...]
@@ -272,12 +264,8 @@ def plan_compaction(
 ) -> list[CompactionTask]:
     """Return the tasks of a compaction; none if no fragment needs a rewrite.
 
-    Raises
-    ------
-    UnsupportedFeatureError, UnsupportedError
-        The table needs a newer release, or `defer_index_remap` is true for a table with stable row
-        ids.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises UnsupportedFeatureError, UnsupportedError: the
+    table needs a newer release, or `defer_index_remap` is true for a table with stable row ids.
     """
     options = options or CompactionOptions()
     check_rows_writable(table, data_files=True)
@@ -308,12 +296,8 @@ def task_of(
 ) -> CompactionTask:
     """Return the task of a group of fragments.
 
-    Parameters
-    ----------
-    number : int
-        The place of the group in the plan.
-    placement : Placement, optional
-        By default that of the table.
+    - `number`: The place of the group in the plan.
+    - `placement`: By default that of the table.
     """
     target_rows = options.target_rows(group)
     if options.moved_fragment_ids is not None:
@@ -338,11 +322,8 @@ def task_of(
 def covered_fragments(table: OpenTable) -> list[BitMap]:
     """Return the fragments that each segment of an index covers, after all compactions so far.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        This release cannot read the fragment reuse index.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises UnsupportedFeatureError: this release cannot read
+    the fragment reuse index.
     """
     section = checked_section(table.paths, table.manifest)
     entry = fragment_reuse.find_entry(section)
@@ -373,23 +354,14 @@ def commit_compaction(
     After a failure, the files of the new fragments stay: an earlier commit of the same results, for
     example one without an answer, may have made them part of the table.
 
-    Parameters
-    ----------
-    defer_index_remap : bool, optional
-        See `CompactionKeywords`.
-    in_part : bool
-        Whether the commit may omit results whose fragments another client changed; see
-        `committed_of`.
-    runner : Runner, optional
-        Runs the tasks that write large indexes again; this process by default.
+    - `defer_index_remap`: See `CompactionKeywords`.
+    - `in_part`: Whether the commit may omit results whose fragments another client changed; see
+      `committed_of`.
+    - `runner`: Runs the tasks that write large indexes again; this process by default.
 
-    Raises
-    ------
-    CommitConflictError
-        Another client changed the same fragments.
-    InvalidInputError
-        Two results are for one fragment.
-    UncertainCommitError, StorageError, CorruptTableError
+    Raises UncertainCommitError, StorageError, CorruptTableError. Raises CommitConflictError:
+    another client changed the same fragments. Raises InvalidInputError: two results are for one
+    fragment.
     """
     options = options or CommitOptions()
     results = list(results)
@@ -436,10 +408,7 @@ def committed_of(
 ) -> tuple[list[CompactionResult], list[CompactionResult]]:
     """Return the results that a version contains, and those that the commit omitted.
 
-    Parameters
-    ----------
-    manifest : Manifest
-        The version that `commit_compaction` returned for them.
+    - `manifest`: The version that `commit_compaction` returned for them.
     """
     ids = {fragment.id for fragment in manifest.fragments}
     paths = {file.path for fragment in manifest.fragments for file in fragment.files}

@@ -72,12 +72,8 @@ class RowOrderError(InvalidInputError):
 class ColumnFile(NewFile):
     """The data file of rewritten columns of a fragment.
 
-    Attributes
-    ----------
-    rows : bytes
-        Offsets of the rows that got a value, as a Roaring bitmap.
-    complete : bool
-        Whether each live row got a value.
+    - `rows`: Offsets of the rows that got a value, as a Roaring bitmap.
+    - `complete`: Whether each live row got a value.
     """
 
     rows: bytes
@@ -87,18 +83,12 @@ class ColumnFile(NewFile):
 class ColumnRewriter:
     """Writes one data file for each fragment whose rows get values. Each task has one.
 
-    Parameters
-    ----------
-    schema : Schema
-        The top-level columns, with their ids.
-    target : str
-        ``new``: the table does not have the columns. ``old``: it has them, and rows without a value
-        keep their old value. ``overlay``: it has them, and the files are overlays.
+    - `schema`: The top-level columns, with their ids.
+    - `target`: ``new``: the table does not have the columns. ``old``: it has them, and rows without
+      a value keep their old value. ``overlay``: it has them, and the files are overlays.
 
-    Raises
-    ------
-    UnsupportedFeatureError, UnsupportedError, UnsupportedTypeError
-        The table needs a newer release, or its files cannot have such columns.
+    Raises UnsupportedFeatureError, UnsupportedError, UnsupportedTypeError: the table needs a newer
+    release, or its files cannot have such columns.
     """
 
     def __init__(
@@ -125,22 +115,13 @@ class ColumnRewriter:
     def put(self, addresses: UInt64Array, values: pa.RecordBatch) -> None:
         """Give rows their values.
 
-        Parameters
-        ----------
-        addresses : uint64 array
-            Addresses of live rows, increasing within a fragment. The addresses of one fragment are
-            adjacent, also over several calls.
-        values : pa.RecordBatch
-            The columns, in the types that a writer of the table accepts.
+        - `addresses`: Addresses of live rows, increasing within a fragment. The addresses of one
+          fragment are adjacent, also over several calls.
+        - `values`: The columns, in the types that a writer of the table accepts.
 
-        Raises
-        ------
-        RowOrderError
-            An address occurs twice or out of order.
-        InvalidInputError
-            An address is not that of a live row, or a column that must not be null has nulls.
-        SchemaMismatchError
-            A column is missing, unknown, or of another type.
+        Raises RowOrderError: an address occurs twice or out of order. Raises InvalidInputError: an
+        address is not that of a live row, or a column that must not be null has nulls. Raises
+        SchemaMismatchError: a column is missing, unknown, or of another type.
         """
         if len(addresses) != values.num_rows:
             raise InvalidInputError(f"{len(addresses)} addresses for {values.num_rows} rows")
@@ -406,18 +387,10 @@ def overlay_files(files: Iterable[ColumnFile]) -> list[OverlayFile]:
 def changed_columns(table: OpenTable, patched: Iterable[ColumnFile]) -> list[ChangedColumns]:
     """Return the changed fragments that an update in columns mode commits.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The version that the columns were rewritten on.
-    patched : iterable of ColumnFile
-        Files of columns that the table has, from all tasks.
+    - `table`: The version that the columns were rewritten on.
+    - `patched`: Files of columns that the table has, from all tasks.
 
-    Raises
-    ------
-    InvalidInputError
-        Two files are of one fragment.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises InvalidInputError: two files are of one fragment.
     """
     patched = list(patched)
     check_once(table, (file.fragment_id for file in patched))

@@ -51,12 +51,9 @@ _Rows = TypeVar("_Rows")
 class AddressedRows(NamedTuple):
     """Some live rows of one or more fragments.
 
-    Attributes
-    ----------
-    addresses : uint64 array
-        Row addresses. The addresses of one fragment are adjacent and increasing.
-    row_ids, created : uint64 array
-        Row ids, and the versions that created the rows; empty if they were not requested.
+    - `addresses`: Row addresses. The addresses of one fragment are adjacent and increasing.
+    - `row_ids`, `created`: Row ids, and the versions that created the rows; empty if they were not
+      requested.
     """
 
     values: pa.RecordBatch
@@ -74,10 +71,7 @@ def live_values(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the values of the live rows of fragments, in order, in the types that a writer accepts.
 
-    Parameters
-    ----------
-    fields : sequence of Field
-        Top-level fields of the table.
+    - `fields`: Top-level fields of the table.
     """
     schema = handled(Schema(tuple(fields)), Handling.BINARY, version)
 
@@ -102,12 +96,9 @@ def matching_rows(
 ) -> Iterator[AddressedRows]:
     """Yield the live rows of fragments that meet all filters, in order; see `live_values`.
 
-    Parameters
-    ----------
-    candidates : mapping of int to RowRanges, optional
-        By fragment, the rows for which the filters can hold. Small fragments are read whole.
-    with_lineage : bool
-        Requests the row ids and the versions that created the rows.
+    - `candidates`: By fragment, the rows for which the filters can hold. Small fragments are read
+      whole.
+    - `with_lineage`: Requests the row ids and the versions that created the rows.
     """
     schema = handled(Schema(tuple(fields)), Handling.BINARY, version)
     meta_fields = (ROW_ADDRESS, ROW_ID, CREATED_AT) if with_lineage else (ROW_ADDRESS,)
@@ -190,14 +181,9 @@ def _in_order(
 ) -> Iterator[_Rows]:
     """Yield the rows of fragments in order. On a remote store they are read at the same time.
 
-    Parameters
-    ----------
-    of_run : callable
-        Converts a batch of small fragments that are read together.
-    alone : callable
-        Reads another fragment.
-    nbytes : callable
-        Returns the bytes of some rows.
+    - `of_run`: Converts a batch of small fragments that are read together.
+    - `alone`: Reads another fragment.
+    - `nbytes`: Returns the bytes of some rows.
     """
     at_once = min(paths.store.reads_at_once, AT_ONCE)
     small = SmallFragmentScan(paths, schema, filters, ScanMetrics(), at_once=at_once > 1)
@@ -228,10 +214,7 @@ def _bytes_of_batch(batch: pa.RecordBatch) -> int:
 def add_unique_addresses(table: OpenTable, rows: dict[int, BitMap], addresses: UInt64Array) -> None:
     """Add addresses, in any order, to bitmaps of offsets by fragment.
 
-    Raises
-    ------
-    InvalidInputError
-        An address occurs twice, or is in a bitmap already.
+    Raises InvalidInputError: an address occurs twice, or is in a bitmap already.
     """
     unique = distinct(addresses)
     repeated = len(unique) < len(addresses)
@@ -249,10 +232,7 @@ def add_unique_addresses(table: OpenTable, rows: dict[int, BitMap], addresses: U
 class AddressReader:
     """Reads rows by address. Use as a context: its end closes the files.
 
-    Parameters
-    ----------
-    fields : sequence of Field
-        Top-level fields of the table to read; can be empty.
+    - `fields`: Top-level fields of the table to read; can be empty.
     """
 
     def __init__(self, table: OpenTable, fields: Sequence[Field]) -> None:
@@ -296,21 +276,11 @@ class AddressReader:
     def read(self, addresses: UInt64Array) -> RowBatch:
         """Return rows in the order of their addresses.
 
-        Parameters
-        ----------
-        addresses : uint64 array
-            Addresses of live rows; an address can occur more than once.
+        - `addresses`: Addresses of live rows; an address can occur more than once.
 
-        Returns
-        -------
-        RowBatch
-            With the offsets of the addresses, in the same order.
-
-        Raises
-        ------
-        InvalidInputError
-            An address is not that of a live row.
-        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        Yields the rows with the offsets of the addresses, in the same order. Raises
+        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError. Raises
+        InvalidInputError: an address is not that of a live row.
         """
         unique, inverse = np.unique(addresses, return_inverse=True)
         parts = [self._read(number, offsets) for number, offsets in offsets_by_fragment(unique)]

@@ -29,11 +29,7 @@ from lance_spark.table.operations.data.data_overlay import DataOverlay
 class OverlayFile(NewFile):
     """The overlay file of a fragment.
 
-    Attributes
-    ----------
-    rows : bytes
-        Offsets of the rows that it covers, as a Roaring bitmap.
-    num_rows : int
+    - `rows`: Offsets of the rows that it covers, as a Roaring bitmap.
     """
 
     rows: bytes
@@ -43,9 +39,7 @@ class OverlayFile(NewFile):
 def check_overlaid_fields(table: OpenTable, fields: Iterable[Field]) -> None:
     """Raise an error if overlays cannot have new values of top-level fields.
 
-    Raises
-    ------
-    UnsupportedError
+    Raises UnsupportedError.
     """
     name = table.store.display
     if table.manifest.data_storage_version == file_versions.LEGACY:
@@ -108,16 +102,10 @@ def has_structs(field: Field) -> bool:
 def check_null_structs(field: Field, old: pa.Array, new: pa.Array) -> None:
     """Raise an error if a struct would become null, or would no longer be null.
 
-    Parameters
-    ----------
-    field : Field
-        A field of the table.
-    old, new : Array
-        Its values in the same rows.
+    - `field`: A field of the table.
+    - `old`, `new`: Its values in the same rows.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     if not has_structs(field):
         return
@@ -136,15 +124,9 @@ def check_null_structs(field: Field, old: pa.Array, new: pa.Array) -> None:
 def overlay_operation(table: OpenTable, overlays: Sequence[OverlayFile]) -> DataOverlay:
     """Return the operation that makes overlay files part of the table.
 
-    Parameters
-    ----------
-    overlays : sequence of OverlayFile
-        From all tasks.
+    - `overlays`: From all tasks.
 
-    Raises
-    ------
-    InvalidInputError
-        Two files are of one fragment.
+    Raises InvalidInputError: two files are of one fragment.
     """
     check_once(table, (overlay.fragment_id for overlay in overlays))
     groups = []

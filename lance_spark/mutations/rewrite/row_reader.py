@@ -52,14 +52,9 @@ _TOMBSTONE = -2
 class RowBatch:
     """Some live rows of a fragment.
 
-    Attributes
-    ----------
-    offsets : int64 array
-        Offsets of the rows in the fragment, increasing.
-    row_ids : uint64 array
-        Row ids; row addresses in tables without stable row ids.
-    updated : uint64 array
-        The versions that last updated the rows.
+    - `offsets`: Offsets of the rows in the fragment, increasing.
+    - `row_ids`: Row ids; row addresses in tables without stable row ids.
+    - `updated`: The versions that last updated the rows.
     """
 
     values: pa.RecordBatch
@@ -72,12 +67,8 @@ class RowBatch:
 class RowReader:
     """Reads rows of one fragment in the types that a writer of the table accepts.
 
-    Parameters
-    ----------
-    fields : sequence of Field
-        Top-level fields of the table.
-    filters : sequence of Condition
-        `matching` omits the rows that do not meet all of them.
+    - `fields`: Top-level fields of the table.
+    - `filters`: `matching` omits the rows that do not meet all of them.
     """
 
     def __init__(
@@ -129,10 +120,7 @@ class RowReader:
     def matching_offsets(self, rows: RowRanges | None = None) -> BitMap:
         """Return the offsets of the live rows that meet the filters.
 
-        Parameters
-        ----------
-        rows : RowRanges, optional
-            Physical rows to read; all by default.
+        - `rows`: Physical rows to read; all by default.
         """
         matching = BitMap()
         for offsets in self._reader.matching_windows(rows):
@@ -142,10 +130,7 @@ class RowReader:
     def matching(self, rows: range | RowRanges | None = None) -> Iterator[RowBatch]:
         """Yield the live rows that meet the filters, in order.
 
-        Parameters
-        ----------
-        rows : range or RowRanges, optional
-            Physical rows to read; all by default.
+        - `rows`: Physical rows to read; all by default.
         """
         for batch in self._reader.scan(self._rows if rows is None else rows, BATCH_ROWS):
             yield self._row_batch(batch)
@@ -153,10 +138,8 @@ class RowReader:
     def read(self, offsets: Offsets) -> RowBatch:
         """Return physical rows, whether they meet the filters or not.
 
-        Parameters
-        ----------
-        offsets : int64 array
-            Offsets of live rows, strictly increasing; not empty. Blobs of deleted rows may be gone.
+        - `offsets`: Offsets of live rows, strictly increasing; not empty. Blobs of deleted rows may
+          be gone.
         """
         first, stop = int(offsets[0]), int(offsets[-1]) + 1
         if stop - first == len(offsets):
@@ -251,10 +234,7 @@ def hides_first_field(fragments: Iterable[Fragment], ids: Collection[int]) -> bo
 
     See `loses_first` for how pylance reads such a file.
 
-    Parameters
-    ----------
-    ids : collection of int
-        Ids of the fields that get new values.
+    - `ids`: Ids of the fields that get new values.
     """
     return any(
         file.version == (0, 1) and loses_first(file.fields, ids)
@@ -280,10 +260,7 @@ def replace_data_file(
 ) -> Fragment:
     """Return a fragment with a new file that replaces columns of its other files.
 
-    Parameters
-    ----------
-    superseded : collection of int
-        Ids of the fields of the new file, and of all fields above and below them.
+    - `superseded`: Ids of the fields of the new file, and of all fields above and below them.
     """
     proto = fragment.to_proto()
     proto.ClearField("files")
@@ -302,10 +279,7 @@ def replace_data_file(
 def splice(old: pa.Array, new: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedArray:
     """Return the values at some indices of two concatenated arrays.
 
-    Raises
-    ------
-    InvalidInputError
-        The values have too many distinct values for the dictionary type.
+    Raises InvalidInputError: the values have too many distinct values for the dictionary type.
     """
     dtype = old.type
     if not pat.is_dictionary(dtype):
@@ -326,14 +300,9 @@ def spliced_rows(
 ) -> list[pa.RecordBatch]:
     """Return physical rows with new values at some offsets, and old values elsewhere.
 
-    Parameters
-    ----------
-    rows : range
-        Offsets of the rows in their fragment.
-    offsets : int64 array
-        Offsets of the rows that get new values, increasing.
-    new : pa.Table
-        New values of these rows, with the schema of `old`.
+    - `rows`: Offsets of the rows in their fragment.
+    - `offsets`: Offsets of the rows that get new values, increasing.
+    - `new`: New values of these rows, with the schema of `old`.
     """
     order = np.arange(len(rows))
     order[offsets - rows.start] = len(rows) + np.arange(len(new))

@@ -59,12 +59,7 @@ class NewFile(Written):
 
 
 def undo(paths: TablePaths, results: Written | Iterable[Written]) -> None:
-    """Delete the files of tasks that are not committed.
-
-    Raises
-    ------
-    StorageError
-    """
+    """Delete the files of tasks that are not committed. Raises StorageError."""
     results = [results] if isinstance(results, Written) else list(results)
     paths.store.delete([path for result in results for path in result.new_deletion_files])
     delete_fragments(paths, [fragment for result in results for fragment in result.new_data])
@@ -91,10 +86,8 @@ def rewrite_writer(
 ) -> FragmentWriter:
     """Return a writer of rows that were read from the table: blob references stay references.
 
-    Parameters
-    ----------
-    paths, schema, version, max_rows_per_file, max_bytes_per_file, tag, targets, first
-        Parameters of `FragmentWriter`.
+    - `paths`, `schema`, `version`, `max_rows_per_file`, `max_bytes_per_file`, `tag`, `targets`,
+      `first`: Parameters of `FragmentWriter`.
     """
     folders = {number: base.path for number, base in base_paths.items() if not base.is_dataset_root}
     return FragmentWriter(
@@ -115,10 +108,7 @@ class MovedRowsWriter:
 
     New rows can follow in the same fragments: `add`.
 
-    Parameters
-    ----------
-    stable_row_ids : bool
-        Whether the table has stable row ids.
+    - `stable_row_ids`: Whether the table has stable row ids.
     """
 
     def __init__(self, writer: FragmentWriter, stable_row_ids: bool) -> None:
@@ -130,11 +120,8 @@ class MovedRowsWriter:
     def write(self, values: pa.RecordBatch, *lineage: UInt64Array) -> None:
         """Write rows.
 
-        Parameters
-        ----------
-        *lineage : uint64 array
-            Row ids, the versions that created the rows, and, unless the commit sets these, the
-            versions that last updated them. Not used without stable row ids.
+        - `*lineage`: Row ids, the versions that created the rows, and, unless the commit sets
+          these, the versions that last updated them. Not used without stable row ids.
         """
         self._writer.write(values)
         if self._stable:
@@ -157,12 +144,7 @@ class MovedRowsWriter:
         return with_lineage(fragments, *lineage, has_new_rows=self._has_new_rows)
 
     def abort(self) -> None:
-        """Delete the files.
-
-        Raises
-        ------
-        StorageError
-        """
+        """Delete the files. Raises StorageError."""
         self._writer.abort()
 
 
@@ -176,10 +158,7 @@ def with_lineage(
 ) -> list[Fragment]:
     """Return new fragments with the lineage of their rows: one value for each row.
 
-    Parameters
-    ----------
-    has_new_rows : bool
-        Whether new rows, which have no values, follow.
+    - `has_new_rows`: Whether new rows, which have no values, follow.
     """
     new = []
     start = 0
@@ -209,10 +188,8 @@ def with_reserved_ids(fragments: Iterable[Fragment], first: int) -> tuple[Fragme
 class DeletedRowPadding:
     """Adds rows to new columns in the place of deleted rows.
 
-    Parameters
-    ----------
-    schema : Schema
-        The new columns. If all are nullable, deleted rows get nulls; else they repeat a live row.
+    - `schema`: The new columns. If all are nullable, deleted rows get nulls; else they repeat a
+      live row.
     """
 
     def __init__(self, schema: Schema, file_version: tuple[int, int]) -> None:

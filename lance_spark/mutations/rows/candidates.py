@@ -21,10 +21,7 @@ def candidate_rows(
 ) -> CandidateRows:
     """Return the rows of a version for which all conditions can hold, by its indexes.
 
-    Parameters
-    ----------
-    fragments : sequence of Fragment
-        Of the version.
+    - `fragments`: Of the version.
     """
     if not conditions or table.manifest.index_section is None:
         return None

@@ -22,12 +22,7 @@ Indexes = npt.NDArray[np.int64]
 
 
 class ChunkedRows:
-    """Takes rows of a table.
-
-    Parameters
-    ----------
-    table : pa.Table
-    """
+    """Takes rows of a table."""
 
     def __init__(self, table: pa.Table) -> None:
         self._schema = table.schema

@@ -68,11 +68,8 @@ _ROW_CHANGES = frozenset({"delete", "update"})
 class RowAddressGuard:
     """Records which fragments rows may have left since a version.
 
-    Attributes
-    ----------
-    vacated : dict of int to str
-        Fragments of that version that rows may have left, up to the last version of `follow`, and
-        the version and operation that moved the rows.
+    - `vacated`: Fragments of that version that rows may have left, up to the last version of
+      `follow`, and the version and operation that moved the rows.
     """
 
     def __init__(self, table: OpenTable) -> None:
@@ -85,9 +82,7 @@ class RowAddressGuard:
     def follow(self, table: OpenTable) -> None:
         """Read the transactions of the versions up to a newer one, each of them once.
 
-        Raises
-        ------
-        CorruptTableError, StorageError
+        Raises CorruptTableError, StorageError.
         """
         if table.version == self._seen:
             return
@@ -109,19 +104,12 @@ class RowAddressGuard:
     def check(self, table: OpenTable, names: Iterable[str]) -> None:
         """Raise an error if rows that are selected by address or position may have moved.
 
-        Parameters
-        ----------
-        table : OpenTable
-            The newer version that the mutation is planned on.
-        names : iterable of str
-            The columns by which the mutation selects rows. Without a metadata column of addresses
-            or positions among them, nothing is checked.
+        - `table`: The newer version that the mutation is planned on.
+        - `names`: The columns by which the mutation selects rows. Without a metadata column of
+          addresses or positions among them, nothing is checked.
 
-        Raises
-        ------
-        CommitConflictError
-            The mutation cannot be planned again.
-        CorruptTableError, StorageError
+        Raises CorruptTableError, StorageError. Raises CommitConflictError: the mutation cannot be
+        planned again.
         """
         columns = _address_columns(self._first, names)
         if not columns:
@@ -180,10 +168,7 @@ def _vacated_by(operation: Operation | None, fragments: frozenset[int]) -> Colle
 def conditions_of(filters: str | Iterable[Filter] | None) -> list[Filter]:
     """Return filters, or a text, that each attempt can parse again: iterators become lists.
 
-    Raises
-    ------
-    InvalidInputError
-        A filter is not a sequence.
+    Raises InvalidInputError: a filter is not a sequence.
     """
     if isinstance(filters, str) or _is_arrow(filters):
         return [filters]
@@ -203,11 +188,8 @@ def conditions_of(filters: str | Iterable[Filter] | None) -> list[Filter]:
 def parse_conditions(table: OpenTable, filters: Iterable[Filter] | None) -> tuple[Condition, ...]:
     """Return the parsed conditions: comparisons first, then predicates.
 
-    Raises
-    ------
-    InvalidInputError
-        A filter cannot be parsed, or names row offsets, which a task of some fragments cannot
-        compute.
+    Raises InvalidInputError: a filter cannot be parsed, or names row offsets, which a task of some
+    fragments cannot compute.
     """
     schema = with_all(table.schema)
     parts = [filters] if isinstance(filters, str) else list(filters or ())

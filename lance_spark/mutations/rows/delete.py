@@ -78,12 +78,8 @@ RowsByFragment = Mapping[int, Offsets | BitMap]
 class FragmentDeletion(Written):
     """Rows that a task deleted from one fragment. Small, and can be pickled.
 
-    Attributes
-    ----------
-    file : DeletionFile or None
-        All deleted rows, also rows deleted earlier; None if no row is left.
-    bitmap : bytes
-        Offsets of the rows that were deleted now, as a Roaring bitmap.
+    - `file`: All deleted rows, also rows deleted earlier; None if no row is left.
+    - `bitmap`: Offsets of the rows that were deleted now, as a Roaring bitmap.
     """
 
     fragment_id: int
@@ -122,14 +118,9 @@ class Affected(Mapping[int, Offsets]):
 class DeleteTask(FragmentTask):
     """Fragments from which one task deletes rows. Can be pickled; holds no manifest.
 
-    Attributes
-    ----------
-    filters : tuple of Condition
-        Rows that meet all of them are deleted.
-    rows : mapping of int to int64 array or BitMap, optional
-        Offsets by fragment of the rows that can be deleted; all rows by default.
-    candidates : mapping of int to RowRanges, optional
-        By fragment, the rows for which the filters can hold.
+    - `filters`: Rows that meet all of them are deleted.
+    - `rows`: Offsets by fragment of the rows that can be deleted; all rows by default.
+    - `candidates`: By fragment, the rows for which the filters can hold.
     """
 
     read_version: int
@@ -140,14 +131,8 @@ class DeleteTask(FragmentTask):
     def run(self) -> list[FragmentDeletion]:
         """Find the rows, and write deletion files.
 
-        Returns
-        -------
-        list of FragmentDeletion
-            The fragments that have such rows.
-
-        Raises
-        ------
-        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        Returns the fragments that have such rows. Raises CorruptFileError, CorruptTableError,
+        UnsupportedEncodingError, StorageError.
         """
         paths = self.open_paths()
         rows = self._given()
@@ -174,15 +159,9 @@ def delete_offsets(
 ) -> list[FragmentDeletion]:
     """Write the deletion files of fragments that lose rows; delete them if one fails.
 
-    Parameters
-    ----------
-    rows : mapping of int to BitMap
-        Offsets of rows by fragment. Rows that are deleted already stay so.
+    - `rows`: Offsets of rows by fragment. Rows that are deleted already stay so.
 
-    Returns
-    -------
-    list of FragmentDeletion
-        The fragments that lose rows.
+    Returns the fragments that lose rows.
     """
 
     def write(fragment: Fragment) -> list[FragmentDeletion]:
@@ -221,25 +200,15 @@ def plan_delete(
 ) -> list[DeleteTask]:
     """Cut a deletion into tasks.
 
-    Parameters
-    ----------
-    filters : iterable of (column, operator, value) or Predicate, optional
-        Rows that meet all of them are deleted: all rows without filters.
-    rows : mapping of int to int64 array or BitMap, optional
-        Offsets by fragment of the rows that can be deleted; all rows by default.
-    fragments_per_task : int, optional
-        By default small fragments share a task, which reads them together, and each large
-        fragment has a task.
-    check : callable
-        Raises an error for a table whose rows must not change. A compaction of a MemWAL has
-        `check_rows_writable`.
+    - `filters`: Rows that meet all of them are deleted: all rows without filters.
+    - `rows`: Offsets by fragment of the rows that can be deleted; all rows by default.
+    - `fragments_per_task`: By default small fragments share a task, which reads them together, and
+      each large fragment has a task.
+    - `check`: Raises an error for a table whose rows must not change. A compaction of a MemWAL has
+      `check_rows_writable`.
 
-    Raises
-    ------
-    InvalidInputError
-        A filter cannot be parsed, or the version has no such fragment.
-    UnsupportedFeatureError, UnsupportedError
-        The table needs a newer release.
+    Raises InvalidInputError: a filter cannot be parsed, or the version has no such fragment. Raises
+    UnsupportedFeatureError, UnsupportedError: the table needs a newer release.
     """
     check(table, data_files=False)
     conditions = parse_conditions(table, filters)
@@ -362,20 +331,12 @@ def commit_deletes(
 ) -> Manifest:
     """Make the deletions of all tasks part of the table.
 
-    Parameters
-    ----------
-    deletions : iterable of FragmentDeletion
-        No deletions make a version too.
-    predicate : str
-        Condition of the rows, as text.
+    - `deletions`: No deletions make a version too.
+    - `predicate`: Condition of the rows, as text.
 
-    Raises
-    ------
-    CommitConflictError
-        Another client changed the same rows; the deletion files are deleted.
-    InvalidInputError
-        Two deletions are of one fragment.
-    UncertainCommitError, StorageError, CorruptTableError
+    Raises UncertainCommitError, StorageError, CorruptTableError. Raises CommitConflictError:
+    another client changed the same rows; the deletion files are deleted. Raises InvalidInputError:
+    two deletions are of one fragment.
     """
     operation = delete_operation(table, deletions, predicate)
     return commit_rows(table, operation, options or CommitOptions())
@@ -391,17 +352,10 @@ def delete_once(
 ) -> tuple[Manifest, int]:
     """Delete rows of one version: plan, run and commit.
 
-    Parameters
-    ----------
-    table, runner, filters, rows
-        As for `run_delete`.
-    text : str, optional
-        Condition of the rows that the transaction records; made of the filters by default.
+    - `table`, `runner`, `filters`, `rows`: As for `run_delete`.
+    - `text`: Condition of the rows that the transaction records; made of the filters by default.
 
-    Returns
-    -------
-    tuple of Manifest and int
-        The new version, and the number of deleted rows.
+    Returns the new version, and the number of deleted rows.
     """
     deletions = run_delete(table, runner, filters, rows)
     predicate = text or describe(parse_conditions(table, filters), rows)
@@ -419,12 +373,8 @@ def delete_rows(
 ) -> OpenTable:
     """Delete rows; see `Dataset.delete`.
 
-    Parameters
-    ----------
-    rows : callable, optional
-        Returns the offsets of the rows in a version, by fragment.
-    text : str, optional
-        As for `delete_once`.
+    - `rows`: Returns the offsets of the rows in a version, by fragment.
+    - `text`: As for `delete_once`.
     """
     if filters is None and rows is None:
         raise InvalidInputError(
@@ -446,17 +396,10 @@ def delete_rows(
 def union_rows(parts: Iterable[Mapping[int, bytes]], *, disjoint: bool) -> dict[int, BitMap]:
     """Return the rows of all parts, by fragment.
 
-    Parameters
-    ----------
-    parts : iterable of mapping of int to bytes
-        Roaring bitmaps of offsets, by fragment.
-    disjoint : bool
-        Whether it is an error that two parts have a row in common.
+    - `parts`: Roaring bitmaps of offsets, by fragment.
+    - `disjoint`: Whether it is an error that two parts have a row in common.
 
-    Raises
-    ------
-    InvalidInputError
-        Two parts have a row in common.
+    Raises InvalidInputError: two parts have a row in common.
     """
     rows: dict[int, BitMap] = {}
     for part in parts:

@@ -56,10 +56,7 @@ _P1, _P2, _P3, _P4, _P5 = (
 class KeyFilter:
     """A filter of keys of one or more columns.
 
-    Parameters
-    ----------
-    types : sequence of pyarrow.DataType
-        Types of the columns of the key, in its order.
+    - `types`: Types of the columns of the key, in its order.
     """
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
@@ -70,10 +67,7 @@ class KeyFilter:
     def add(self, keys: pa.RecordBatch) -> None:
         """Add keys.
 
-        Parameters
-        ----------
-        keys : pyarrow.RecordBatch
-            The columns of the key, in its order.
+        - `keys`: The columns of the key, in its order.
         """
         valid_columns = [column.is_valid() for column in keys.columns]
         is_valid = valid_columns[0]
@@ -105,10 +99,7 @@ class KeyFilter:
     def inserted(self, field_ids: Sequence[int]) -> InsertedKeys:
         """Return the form that a transaction records.
 
-        Parameters
-        ----------
-        field_ids : sequence of int
-            Field ids of the columns, in the order of the key.
+        - `field_ids`: Field ids of the columns, in the order of the key.
         """
         bitmap = self._words.astype("<u4").tobytes()
         bloom = BloomFilter(bitmap, _NUM_BITS, _NUM_ITEMS, _PROBABILITY)
@@ -116,12 +107,7 @@ class KeyFilter:
 
 
 def xxh64(rows: npt.NDArray[np.uint8]) -> _U64:
-    """Return the XXH64 hashes, with seed 0, of byte strings of equal length.
-
-    Returns
-    -------
-    uint64 array of shape (n,)
-    """
+    """Return the XXH64 hashes, with seed 0, of byte strings of equal length."""
     count, length = rows.shape
     position = 0
     if length >= 32:

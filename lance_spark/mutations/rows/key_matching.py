@@ -53,13 +53,9 @@ _BITS = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 class KeyMatch:
     """The pairs of rows of a target and of a source whose keys are equal.
 
-    Attributes
-    ----------
-    target, source : int64 array
-        Rows of each pair, in the order of the rows of the target. A row of the target is in several
-        pairs if the source has its key several times.
-    unmatched : int64 array
-        Rows of the source in no pair, in order.
+    - `target`, `source`: Rows of each pair, in the order of the rows of the target. A row of the
+      target is in several pairs if the source has its key several times.
+    - `unmatched`: Rows of the source in no pair, in order.
     """
 
     target: _Indexes
@@ -75,10 +71,7 @@ class KeyMatch:
 def match_keys(target: Sequence[pa.ChunkedArray], source: Sequence[pa.ChunkedArray]) -> KeyMatch:
     """Return the pairs of rows with equal keys.
 
-    Parameters
-    ----------
-    target, source : sequence of pa.ChunkedArray
-        The columns of the key, of the same types on both sides.
+    - `target`, `source`: The columns of the key, of the same types on both sides.
     """
     sides = _Side(), _Side()
     for columns in zip(target, source, strict=True):
@@ -91,12 +84,8 @@ def match_keys(target: Sequence[pa.ChunkedArray], source: Sequence[pa.ChunkedArr
 class _Side:
     """The rows of one side that can still match.
 
-    Attributes
-    ----------
-    rows : int64 array or None
-        The rows, increasing; None for all of them.
-    numbers : int64 array or None
-        The numbers of their keys, from 0 on; None before the first column.
+    - `rows`: The rows, increasing; None for all of them.
+    - `numbers`: The numbers of their keys, from 0 on; None before the first column.
     """
 
     rows: _Indexes | None = None
@@ -117,7 +106,7 @@ class _Side:
         ] or [comparable(pa.array([], column.type))]
 
 
-class _Numbered(NamedTuple):
+class _NumberedRows(NamedTuple):
     """The rows of one side whose value has a number, increasing, and the numbers."""
 
     rows: _Indexes
@@ -125,7 +114,7 @@ class _Numbered(NamedTuple):
 
 
 def _narrowed(
-    sides: tuple[_Side, _Side], parts: tuple[_Numbered, _Numbered]
+    sides: tuple[_Side, _Side], parts: tuple[_NumberedRows, _NumberedRows]
 ) -> tuple[_Side, _Side]:
     """Return the rows that have a number, numbered by the columns before and this one."""
     rows = [
@@ -144,7 +133,7 @@ def _narrowed(
     return _narrowed((_Side(rows[0]), _Side(rows[1])), _numbered(*pairs))
 
 
-def _numbered(left: list[pa.Array], right: list[pa.Array]) -> tuple[_Numbered, _Numbered]:
+def _numbered(left: list[pa.Array], right: list[pa.Array]) -> tuple[_NumberedRows, _NumberedRows]:
     """Return numbers of the values of both sides, which are equal for equal values.
 
     Nulls have none, and of the side that has more rows, neither have values that the other side
@@ -165,13 +154,13 @@ def _numbered(left: list[pa.Array], right: list[pa.Array]) -> tuple[_Numbered, _
     return _found(left, encoded.dictionary), own
 
 
-def _with_numbers(numbers: _Codes, first: int = 0) -> _Numbered:
+def _with_numbers(numbers: _Codes, first: int = 0) -> _NumberedRows:
     """Return the rows, from row `first` on, that have a number."""
     rows = np.flatnonzero(numbers != _ABSENT)
-    return _Numbered(rows + first if first else rows, numbers[rows])
+    return _NumberedRows(rows + first if first else rows, numbers[rows])
 
 
-def _found(chunks: list[pa.Array], values: pa.Array) -> _Numbered:
+def _found(chunks: list[pa.Array], values: pa.Array) -> _NumberedRows:
     """Return the place of each value of the chunks in distinct values, if it is there."""
     dtype = values.type
     count = sum(map(len, chunks))
@@ -203,17 +192,17 @@ def _found(chunks: list[pa.Array], values: pa.Array) -> _Numbered:
     return _of_chunks(chunks, by_offset)
 
 
-def _of_chunks(chunks: list[pa.Array], number: Callable[[pa.Array], _Codes]) -> _Numbered:
+def _of_chunks(chunks: list[pa.Array], number: Callable[[pa.Array], _Codes]) -> _NumberedRows:
     """Return the rows of chunks that have a number, by a function of a chunk."""
     parts, first = [_with_numbers(np.empty(0, np.int64))], 0
     for chunk in chunks:
         parts.append(_with_numbers(number(chunk), first))
         first += len(chunk)
     rows, numbers = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return _Numbered(rows, numbers.astype(np.int64, copy=False))
+    return _NumberedRows(rows, numbers.astype(np.int64, copy=False))
 
 
-def _by_hash(chunks: list[pa.Array], keys: _Codes) -> _Numbered:
+def _by_hash(chunks: list[pa.Array], keys: _Codes) -> _NumberedRows:
     """Return what `_found` does. Most values that are absent are found out by a table of flags."""
     flags = IntegerFlags(keys)
     rows, candidates, first = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
@@ -228,7 +217,7 @@ def _by_hash(chunks: list[pa.Array], keys: _Codes) -> _Numbered:
         first += len(chunk)
     found = pc.index_in(pa.array(np.concatenate(candidates)), value_set=pa.array(keys))
     numbered = _with_numbers(integers_of(found, _ABSENT))
-    return _Numbered(np.concatenate(rows)[numbered.rows], numbered.numbers)
+    return _NumberedRows(np.concatenate(rows)[numbered.rows], numbered.numbers)
 
 
 def comparable(array: pa.Array) -> pa.Array:

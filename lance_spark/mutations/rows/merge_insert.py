@@ -34,16 +34,10 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 class MergedRows:
     """What a merge changes.
 
-    Attributes
-    ----------
-    source : pa.Table
-        Columns of the table.
-    updated : uint64 array
-        Addresses of rows that get the values of `updates`, increasing.
-    updates, inserts : int64 array
-        Rows of the source.
-    deleted : uint64 array
-        Addresses of rows.
+    - `source`: Columns of the table.
+    - `updated`: Addresses of rows that get the values of `updates`, increasing.
+    - `updates`, `inserts`: Rows of the source.
+    - `deleted`: Addresses of rows.
     """
 
     source: pa.Table
@@ -62,10 +56,7 @@ def check_mergeable(table: OpenTable) -> None:
 def commit_merge(table: OpenTable, rows: MergedRows, options: CommitOptions) -> Manifest:
     """Write the new rows, and commit the merge, also if nothing changes.
 
-    Raises
-    ------
-    CommitConflictError, StorageError
-        And errors of `merge_operation`.
+    Raises CommitConflictError, StorageError: And errors of `merge_operation`.
     """
     return commit_rows(table, merge_operation(table, rows), options)
 
@@ -73,11 +64,8 @@ def commit_merge(table: OpenTable, rows: MergedRows, options: CommitOptions) -> 
 def merge_operation(table: OpenTable, rows: MergedRows) -> Update:
     """Write the files of a merge, and return the operation that commits them.
 
-    Raises
-    ------
-    InvalidInputError, SchemaMismatchError
-        A value does not fit its column.
-    StorageError
+    Raises StorageError. Raises InvalidInputError, SchemaMismatchError: a value does not fit its
+    column.
     """
     names = rows.source.column_names
     runner = runner_for(table, None)

@@ -64,19 +64,11 @@ def replace_once(
 ) -> tuple[Manifest, int]:
     """Replace rows of one version by the rows of new fragments: plan, run and commit.
 
-    Parameters
-    ----------
-    table, runner, filters, rows
-        As for `run_delete`: the rows to replace.
-    fragments : sequence of Fragment
-        The new rows.
-    keep_new_fragments : bool
-        As for `commit_rows`.
+    - `table`, `runner`, `filters`, `rows`: As for `run_delete`: the rows to replace.
+    - `fragments`: The new rows.
+    - `keep_new_fragments`: As for `commit_rows`.
 
-    Returns
-    -------
-    tuple of Manifest and int
-        The new version, and the number of replaced rows.
+    Returns the new version, and the number of replaced rows.
     """
     deletions = run_delete(table, runner, filters, rows)
     changed, removed, affected = deletion_effects(table, deletions)
@@ -94,11 +86,8 @@ def replace_once(
 class ReplaceRows(WriteStrategy):
     """Replace the rows that meet a condition, in a table that exists.
 
-    Attributes
-    ----------
-    reads_rows : bool
-        Whether the new rows were made of rows of the version on which the write was planned: it is
-        not planned again after a conflict, because they may replace newer rows.
+    - `reads_rows`: Whether the new rows were made of rows of the version on which the write was
+      planned: it is not planned again after a conflict, because they may replace newer rows.
     """
 
     condition: Predicate
@@ -109,10 +98,8 @@ class ReplaceRows(WriteStrategy):
     ) -> Manifest:
         """Find the rows, write their deletion files, and commit; plan again after a conflict.
 
-        Raises
-        ------
-        LanceError
-            Errors of `commit`. The new fragments stay: `WriteJob.abort` deletes them.
+        Raises LanceError: errors of `commit`. The new fragments stay: `WriteJob.abort` deletes
+        them.
         """
         table = job.base_table()
         runner = LocalRunner(table.store.is_local, _THREADS)
@@ -120,7 +107,7 @@ class ReplaceRows(WriteStrategy):
 
         def change(current: OpenTable) -> Manifest:
             if self.reads_rows and current.version != job.read_version:
-                raise _overtaken(current, "rows that its query has read were changed")
+                raise _changed_meanwhile_error(current, "rows that its query has read were changed")
             _check_columns(current, job, self.condition)
             condition = [self.condition]
             return replace_once(
@@ -142,16 +129,18 @@ def _check_columns(table: OpenTable, job: WriteJob, condition: Predicate) -> Non
             field.name,
             field.logical_type,
         ):
-            raise _overtaken(
+            raise _changed_meanwhile_error(
                 table, f"column {field.name!r} was dropped, renamed or given another type"
             )
     if not job.has_targets(table.manifest):
-        raise _overtaken(table, "a base path that has new rows was changed")
+        raise _changed_meanwhile_error(table, "a base path that has new rows was changed")
     if table.version != job.read_version and not job.fits(table.manifest):
-        raise _overtaken(table, "the columns no longer fit the rows to write: they were changed")
+        raise _changed_meanwhile_error(
+            table, "the columns no longer fit the rows to write: they were changed"
+        )
 
 
-def _overtaken(table: OpenTable, change: str) -> CommitConflictError:
+def _changed_meanwhile_error(table: OpenTable, change: str) -> CommitConflictError:
     return CommitConflictError(
         f"{table.store.display}: {change} by version {table.version}, while this overwrite was "
         "running; write again",
@@ -162,15 +151,9 @@ def _overtaken(table: OpenTable, change: str) -> CommitConflictError:
 def partition_columns(schema: Schema, names: Sequence[str], table: str) -> tuple[Column, ...]:
     """Return the columns that define partitions.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Top-level columns.
+    - `names`: Top-level columns.
 
-    Raises
-    ------
-    InvalidOptionError
-        A column does not exist, or its type cannot define partitions.
+    Raises InvalidOptionError: a column does not exist, or its type cannot define partitions.
     """
     by_name = {field.name: field for field in schema.fields}
     columns = []
@@ -202,10 +185,7 @@ class Partitions:
     def __call__(self, batch: pa.RecordBatch) -> None:
         """Add the combinations of a batch that has the columns.
 
-        Raises
-        ------
-        InvalidInputError
-            The combinations are too many.
+        Raises InvalidInputError: the combinations are too many.
         """
         arrays = [column.values(batch) for column in self._columns]
         self.merge(pa.RecordBatch.from_arrays(arrays, names=_names(len(arrays))))
@@ -213,10 +193,7 @@ class Partitions:
     def merge(self, values: pa.RecordBatch) -> None:
         """Add the combinations that another task collected.
 
-        Raises
-        ------
-        InvalidInputError
-            The combinations are too many.
+        Raises InvalidInputError: the combinations are too many.
         """
         names = _names(len(self._columns))
         combined = pa.Table.from_batches([values]).group_by(names).aggregate([])
@@ -245,11 +222,8 @@ class Partitions:
 class InPartitions(Predicate):
     """True for rows whose columns have one of some combinations of values; never null.
 
-    Attributes
-    ----------
-    values : pa.RecordBatch
-        One column for each of `columns_of` and one row for each combination, in the types that
-        `Column.values` returns.
+    - `values`: One column for each of `columns_of` and one row for each combination, in the types
+      that `Column.values` returns.
     """
 
     columns_of: tuple[Column, ...]

@@ -39,17 +39,11 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 class RowSelector:
     """Selects rows of a table by row id, address or position.
 
-    Parameters
-    ----------
-    ids, addresses, indices : sequence of int, optional
-        Exactly one of: row ids, row addresses (fragment id << 32 | offset), or positions in the
-        table's order.
+    - `ids`, `addresses`, `indices`: Exactly one of: row ids, row addresses (fragment id << 32 |
+      offset), or positions in the table's order.
 
-    Raises
-    ------
-    InvalidInputError
-        None or several of them are given, a number is not an integer, or a position is out of
-        range.
+    Raises InvalidInputError: None or several of them are given, a number is not an integer, or a
+    position is out of range.
     """
 
     def __init__(self, table: OpenTable, *, ids: Any, addresses: Any, indices: Any) -> None:
@@ -73,13 +67,8 @@ class RowSelector:
     def __call__(self, table: OpenTable) -> Mapping[int, Offsets]:
         """Return the offsets of the rows by fragment, also of deleted rows.
 
-        Raises
-        ------
-        InvalidInputError
-            A row does not exist.
-        CommitConflictError
-            Another client moved or removed a row.
-        CorruptFileError, CorruptTableError, StorageError
+        Raises CorruptFileError, CorruptTableError, StorageError. Raises InvalidInputError: a row
+        does not exist. Raises CommitConflictError: another client moved or removed a row.
         """
         addresses = self._addresses
         if addresses is None:

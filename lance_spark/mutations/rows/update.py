@@ -82,24 +82,15 @@ def plan_update(
 ) -> list[UpdateTask]:
     """Cut an update into tasks.
 
-    Parameters
-    ----------
-    updates : mapping of str to value, pa.Scalar or callable
-        New values by column, or by child of a struct, whose name has dots. A callable gets the rows
-        that change as a record batch, and returns one value for each row.
-    filters : iterable of (column, operator, value) or Predicate, optional
-        Rows that meet all of them are updated: all rows without filters.
-    fragments_per_task : int, optional
-        By default one task has all fragments, and writes as few new fragments as possible.
+    - `updates`: New values by column, or by child of a struct, whose name has dots. A callable gets
+      the rows that change as a record batch, and returns one value for each row.
+    - `filters`: Rows that meet all of them are updated: all rows without filters.
+    - `fragments_per_task`: By default one task has all fragments, and writes as few new fragments
+      as possible.
 
-    Raises
-    ------
-    InvalidInputError, SchemaMismatchError
-        A filter cannot be parsed, a column does not exist, or a value does not have its type.
-    InvalidOptionError
-        The mode does not exist.
-    UnsupportedFeatureError, UnsupportedError
-        The table needs a newer release.
+    Raises InvalidInputError, SchemaMismatchError: a filter cannot be parsed, a column does not
+    exist, or a value does not have its type. Raises InvalidOptionError: the mode does not exist.
+    Raises UnsupportedFeatureError, UnsupportedError: the table needs a newer release.
     """
     if mode not in get_args(Mode):
         raise InvalidOptionError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}")
@@ -184,18 +175,11 @@ def commit_updates(
 ) -> Manifest:
     """Make the updates of all tasks part of the table.
 
-    Parameters
-    ----------
-    results : iterable of UpdateResult
-        No results make a version too.
+    - `results`: No results make a version too.
 
-    Raises
-    ------
-    CommitConflictError
-        Another client changed the same rows; the new files are deleted.
-    InvalidInputError
-        Two results are of one fragment, or results are of another mode.
-    UncertainCommitError, StorageError, CorruptTableError
+    Raises UncertainCommitError, StorageError, CorruptTableError. Raises CommitConflictError:
+    another client changed the same rows; the new files are deleted. Raises InvalidInputError: two
+    results are of one fragment, or results are of another mode.
     """
     results = list(results)
     overlays = [overlay for result in results for overlay in result.overlays]
@@ -252,21 +236,12 @@ def commit_moved(
 ) -> Manifest:
     """Commit the new fragments of moved and inserted rows, and delete the old rows.
 
-    Parameters
-    ----------
-    runner : Runner
-        Runs the tasks that write deletion files.
-    moved : sequence of RewrittenRows
-        Results of the tasks that moved, deleted and inserted rows.
-    count : int
-        Number of rows that are moved or deleted.
-    columns : collection of str
-        Top-level columns whose values changed in rows that moved.
+    - `runner`: Runs the tasks that write deletion files.
+    - `moved`: Results of the tasks that moved, deleted and inserted rows.
+    - `count`: Number of rows that are moved or deleted.
+    - `columns`: Top-level columns whose values changed in rows that moved.
 
-    Raises
-    ------
-    LanceError
-        The number of deleted rows is not `count`; or errors of `commit`.
+    Raises LanceError: the number of deleted rows is not `count`; or errors of `commit`.
     """
     rows = union_rows((part.rows for part in moved), disjoint=True)
     deletions = run_delete(table, runner, (), rows) if rows else []
@@ -299,10 +274,7 @@ def moved_operation(
 ) -> Update:
     """Return the operation of `commit_moved_rows`.
 
-    Parameters
-    ----------
-    compacted : sequence of table_pb2.CompactedSsTable
-        Generations of the MemWAL whose rows these are.
+    - `compacted`: Generations of the MemWAL whose rows these are.
     """
     if sum(deletion.num_rows for deletion in deletions) != count:
         raise LanceError(

@@ -23,14 +23,9 @@ def columns_are_cheaper(
 ) -> bool:
     """Return whether the mode ``columns`` writes fewer bytes than the mode ``rows``.
 
-    Parameters
-    ----------
-    fields : sequence of Field
-        Top-level columns to update, without blobs.
-    fragments : collection of int
-        Ids of the fragments with rows to update.
-    num_rows : int
-        The number of rows to update.
+    - `fields`: Top-level columns to update, without blobs.
+    - `fragments`: Ids of the fragments with rows to update.
+    - `num_rows`: The number of rows to update.
     """
     touched = [
         fragment

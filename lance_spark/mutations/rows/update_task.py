@@ -51,12 +51,8 @@ Mode = Literal["rows", "columns", "overlay"]
 class ChangedColumns:
     """A fragment with a new data file for some columns.
 
-    Attributes
-    ----------
-    bitmap : bytes
-        Offsets of the rows that changed, as a Roaring bitmap.
-    field_ids : tuple of int
-        Ids of the fields of the new file.
+    - `bitmap`: Offsets of the rows that changed, as a Roaring bitmap.
+    - `field_ids`: Ids of the fields of the new file.
     """
 
     fragment: Fragment
@@ -69,12 +65,9 @@ class ChangedColumns:
 class UpdateResult(Written):
     """The result of a task. Small, and can be pickled.
 
-    Attributes
-    ----------
-    new_fragments : tuple of Fragment
-        New fragments of the updated rows, with their lineage in tables with stable row ids.
-    deletions : tuple of FragmentDeletion
-        Deletions of the same rows from their old fragments.
+    - `new_fragments`: New fragments of the updated rows, with their lineage in tables with stable
+      row ids.
+    - `deletions`: Deletions of the same rows from their old fragments.
     """
 
     new_fragments: tuple[Fragment, ...] = ()
@@ -106,12 +99,8 @@ class UpdateResult(Written):
 class UpdateTask(FragmentTask):
     """Fragments whose rows one task updates. Can be pickled if its functions can.
 
-    Attributes
-    ----------
-    filters : tuple of Condition
-        Rows that meet all of them are updated.
-    candidates : mapping of int to RowRanges, optional
-        By fragment, the rows for which the filters can hold.
+    - `filters`: Rows that meet all of them are updated.
+    - `candidates`: By fragment, the rows for which the filters can hold.
     """
 
     schema: Schema
@@ -129,11 +118,8 @@ class UpdateTask(FragmentTask):
     def run(self) -> UpdateResult:
         """Write the new files; delete them after an error.
 
-        Raises
-        ------
-        InvalidInputError
-            A function returns a value that its column cannot have.
-        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        Raises CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError. Raises
+        InvalidInputError: a function returns a value that its column cannot have.
         """
         paths = self.open_paths()
         if self.mode == "rows":

@@ -24,12 +24,8 @@ from lance_spark.table.fragments.fragment import Fragment
 class FieldPart:
     """The part of a top-level field that one file holds.
 
-    Attributes
-    ----------
-    file : int
-        Number of the data file within the fragment; negative for other sources of values.
-    field : Field
-        The field, pruned to the children in that file.
+    - `file`: Number of the data file within the fragment; negative for other sources of values.
+    - `field`: The field, pruned to the children in that file.
     """
 
     file: int
@@ -39,11 +35,8 @@ class FieldPart:
 class FilesOfFields(dict[int, int]):
     """The number of the data file that holds each field, by field id.
 
-    Attributes
-    ----------
-    repeated : dict of int to str
-        What is wrong with fields that several files name, by field id. Files before version 2.1 may
-        all name a struct whose children they share.
+    - `repeated`: What is wrong with fields that several files name, by field id. Files before
+      version 2.1 may all name a struct whose children they share.
     """
 
     __slots__ = ("repeated",)
@@ -73,23 +66,12 @@ def files_of(fragment: Fragment) -> FilesOfFields:
 def locate(field: Field, file_of: FilesOfFields) -> list[FieldPart]:
     """Find the files that hold a top-level field.
 
-    Parameters
-    ----------
-    field : Field
-        The field as the reader wants it.
-    file_of : FilesOfFields
-        Data file number for each field id that some file names.
+    - `field`: The field as the reader wants it.
+    - `file_of`: Data file number for each field id that some file names.
 
-    Returns
-    -------
-    list of FieldPart
-        In file order; empty if no file holds any of it. If no file holds a wanted child of a
-        struct, a part may have another child instead, which shows where the struct is null.
-
-    Raises
-    ------
-    CorruptTableError
-        Two files hold a leaf of the field: nothing says which values are right.
+    In file order; empty if no file holds any of it. If no file holds a wanted child of a
+    struct, a part may have another child instead, which shows where the struct is null. Raises
+    CorruptTableError: two files hold a leaf of the field: nothing says which values are right.
     """
     for leaf in _leaves(field) if file_of.repeated else ():
         if leaf.id in file_of.repeated:
@@ -111,18 +93,11 @@ def assemble(
 ) -> pa.Array:
     """Build the array of a top-level field from the arrays of its parts.
 
-    Parameters
-    ----------
-    field : Field
-        The field as the reader wants it.
-    parts, arrays : sequences of one length
-        The result of `locate`, and the array read for each part; every array has `num_rows` values.
-    num_rows : int
+    - `field`: The field as the reader wants it.
+    - `parts`, `arrays`: The result of `locate`, and the array read for each part; every array has
+      `num_rows` values.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        No file holds the field, and its nulls are too wide.
+    Raises UnsupportedTypeError: no file holds the field, and its nulls are too wide.
     """
     if not parts:
         return nulls(num_rows, field.to_arrow())

@@ -63,19 +63,10 @@ Window = dict[int, pa.Array]
 class ColumnReader:
     """Reads physical rows of a fragment in the shape of a schema, deleted rows included.
 
-    Parameters
-    ----------
-    files : FragmentFiles
-    schema : Schema
-        The columns, with the table's field ids. Fields that no file holds are null.
-    load_external : bool
-        Whether to read blobs that are references to other objects. They are empty otherwise.
-
-    Attributes
-    ----------
-    arrow : pyarrow.Schema
-        Of the batches.
-    fields : tuple of Field
+    - `schema`: The columns, with the table's field ids. Fields that no file holds are null.
+    - `load_external`: Whether to read blobs that are references to other objects. They are empty
+      otherwise.
+    - `arrow`: Of the batches.
     """
 
     def __init__(self, files: FragmentFiles, schema: Schema, *, load_external: bool = True) -> None:
@@ -129,11 +120,7 @@ class ColumnReader:
     def window(self, rows: Rows, without: Collection[int] = ()) -> Window:
         """Read the parts of some rows. Blobs are still descriptors.
 
-        Parameters
-        ----------
-        rows : Rows
-        without : collection of int
-            Positions in the schema of columns that are not read.
+        - `without`: Positions in the schema of columns that are not read.
         """
         parts = [
             part
@@ -307,14 +294,9 @@ def cuts(
 ) -> Iterator[slice]:
     """Yield slices of rows that have at most so many bytes together, or of one row.
 
-    Parameters
-    ----------
-    sizes : int64 array
-        The bytes of each row.
-    most_bytes : int, optional
-        `WINDOW_BYTES` by default.
-    most_rows : int, optional
-        The most rows of a slice.
+    - `sizes`: The bytes of each row.
+    - `most_bytes`: `WINDOW_BYTES` by default.
+    - `most_rows`: The most rows of a slice.
     """
     most_bytes = WINDOW_BYTES if most_bytes is None else most_bytes
     ends = np.cumsum(sizes)
@@ -332,15 +314,9 @@ def cuts(
 def halved(take: Callable[[slice], pa.Table], rows: slice) -> Iterator[tuple[int, pa.Table]]:
     """Yield rows at once, or in parts if they are more than an array of their type holds.
 
-    Parameters
-    ----------
-    take : callable
-        Returns the rows of a slice. It raises an error of Arrow if they are too many.
+    - `take`: Returns the rows of a slice. It raises an error of Arrow if they are too many.
 
-    Yields
-    ------
-    tuple of int and pyarrow.Table
-        The number of the first row, and the rows.
+    Yields the number of the first row, and the rows.
     """
     try:
         table = take(rows)

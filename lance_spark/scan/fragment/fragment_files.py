@@ -23,26 +23,13 @@ NO_READERS: Mapping[int, DataFileReader] = MappingProxyType({})
 class FragmentFiles:
     """The open files of a fragment, and their overlays and other parts besides its columns.
 
-    Parameters
-    ----------
-    paths : TablePaths
-        Opens the table's files.
-    fragment : Fragment
-    open_files : OpenFiles, optional
-        Files that an earlier reader left open; `release` returns them.
-    first_position : int, optional
-        Position of the fragment's first live row in the table's order; `_rowoffset` needs it.
-    readers : mapping of int to DataFileReader, optional
-        Data files that are open, by number; closed with this object.
-
-    Attributes
-    ----------
-    physical_rows : int
-        Rows of the fragment, deleted rows included.
-    file_of : FilesOfFields
-        Number of the data file that holds a field, by the field's id.
-    meta : RowMeta
-    overlays : Overlays or None
+    - `paths`: Opens the table's files.
+    - `open_files`: Files that an earlier reader left open; `release` returns them.
+    - `first_position`: Position of the fragment's first live row in the table's order; `_rowoffset`
+      needs it.
+    - `readers`: Data files that are open, by number; closed with this object.
+    - `physical_rows`: Rows of the fragment, deleted rows included.
+    - `file_of`: Number of the data file that holds a field, by the field's id.
     """
 
     def __init__(
@@ -80,10 +67,7 @@ class FragmentFiles:
     def reader(self, number: int) -> DataFileReader:
         """Return the reader of a data file, by the file's number in the fragment.
 
-        Raises
-        ------
-        CorruptTableError
-            The file has another number of rows than the manifest says.
+        Raises CorruptTableError: the file has another number of rows than the manifest says.
         """
         reader = self._readers.get(number)
         if reader is None:

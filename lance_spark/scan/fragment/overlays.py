@@ -45,10 +45,7 @@ class _Patch:
 class Overlays:
     """Applies the overlays of a fragment to arrays of its columns.
 
-    Raises
-    ------
-    CorruptTableError
-        An overlay contradicts the format.
+    Raises CorruptTableError: an overlay contradicts the format.
     """
 
     def __init__(self, paths: TablePaths, fragment: Fragment) -> None:
@@ -72,16 +69,9 @@ class Overlays:
     def unstored(self, field: Field, stored: Collection[int]) -> Field | None:
         """Return the cells of a field that have new values, but that no data file holds.
 
-        Parameters
-        ----------
-        field : Field
-        stored : collection of int
-            The ids of fields that data files hold.
+        - `stored`: The ids of fields that data files hold.
 
-        Returns
-        -------
-        Field or None
-            The field with the cells alone; None if there are none.
+        Returns the field with the cells alone; None if there are none.
         """
         if not _is_cell(field):
             parts = (self.unstored(child, stored) for child in field.children)
@@ -93,27 +83,18 @@ class Overlays:
     def apply(self, field: Field, array: pa.Array, rows: Rows) -> pa.Array:
         """Return the array with the new values.
 
-        Parameters
-        ----------
-        field : Field
-            A top-level field, or the part of it that one data file holds.
-        array : Array
-            The values of the data files.
-        rows : range or int64 array
-            The physical rows of the array, increasing.
+        - `field`: A top-level field, or the part of it that one data file holds.
+        - `array`: The values of the data files.
+        - `rows`: The physical rows of the array, increasing.
 
-        Raises
-        ------
-        CorruptTableError, CorruptFileError, UnsupportedFeatureError, StorageError
+        Raises CorruptTableError, CorruptFileError, UnsupportedFeatureError, StorageError.
         """
         return self._apply((field,), array, rows)
 
     def check(self) -> None:
         """Check that the files exist, and that they cover rows of the fragment only.
 
-        Raises
-        ------
-        CorruptTableError, CorruptFileError, MissingFileError, StorageError
+        Raises CorruptTableError, CorruptFileError, MissingFileError, StorageError.
         """
         for number, overlay in enumerate(self._overlays):
             self._reader(number)

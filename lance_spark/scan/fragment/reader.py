@@ -42,7 +42,7 @@ from lance_spark.scan.fragment.selection import (
     live_to_physical,
     plan_ranges,
 )
-from lance_spark.scan.kept_dictionaries import is_kept, plain
+from lance_spark.scan.kept_dictionaries import decoded, is_preserved
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.prefetch import AHEAD_BYTES, prefetched
@@ -78,16 +78,10 @@ _Rows = TypeVar("_Rows", range, RowNumbers)
 class SelectiveReader:
     """Reads the rows that are not deleted and meet filters, window by window.
 
-    Parameters
-    ----------
-    files : FragmentFiles
-    schema : Schema
-        The columns to read.
-    filters : sequence of Condition
-        Rows that do not meet all of them are left out. Their columns need not be in `schema`.
-    metrics : ScanMetrics, optional
-    load_external : bool
-        As for `ColumnReader`.
+    - `schema`: The columns to read.
+    - `filters`: Rows that do not meet all of them are left out. Their columns need not be in
+      `schema`.
+    - `load_external`: As for `ColumnReader`.
     """
 
     def __init__(
@@ -147,13 +141,9 @@ class SelectiveReader:
 
         A batch has the rows that were read at once; `batches_of` cuts it.
 
-        Parameters
-        ----------
-        rows : range or RowRanges
-            Physical rows.
-        prefetch : bool
-            Whether to fetch the bytes of the next windows meanwhile, if the store is remote. Not
-            worth it for a caller that stops early.
+        - `rows`: Physical rows.
+        - `prefetch`: Whether to fetch the bytes of the next windows meanwhile, if the store is
+          remote. Not worth it for a caller that stops early.
         """
         self.begin()
         wanted = rows if isinstance(rows, RowRanges) else RowRanges.of([rows])
@@ -190,10 +180,7 @@ class SelectiveReader:
     def matching_windows(self, rows: RowRanges | None = None) -> Iterator[RowNumbers]:
         """Yield the physical offsets of the live rows that meet the filters, window by window.
 
-        Parameters
-        ----------
-        rows : RowRanges, optional
-            Physical rows; all by default.
+        - `rows`: Physical rows; all by default.
         """
         self.begin()
         all_rows = RowRanges.of([range(self._files.physical_rows)])
@@ -391,11 +378,7 @@ class SelectiveReader:
     ) -> tuple[BoolArray | None, FilterResult | None]:
         """Return which rows are live and meet the filters; None if all do. See `FilterReader`.
 
-        Parameters
-        ----------
-        rows : range
-        candidates : RowRanges, optional
-            Only these rows are looked at.
+        - `candidates`: Only these rows are looked at.
         """
         live: BoolArray | None = None
         if candidates is not None:
@@ -432,8 +415,8 @@ class SelectiveReader:
                     if isinstance(selected, slice)
                     else column.take(pa.array(selected))
                 )
-                if is_kept(values, self._columns.fields[position]):
-                    values = plain(values)
+                if is_preserved(values, self._columns.fields[position]):
+                    values = decoded(values)
                 field = self._columns.fields[position]
                 if field.has_json and not values.type.equals(field.arrow_field.type):
                     values = self._texts(values, field, rows)
@@ -455,31 +438,20 @@ class SelectiveReader:
 class FragmentReader(SelectiveReader):
     """Reads rows of one fragment in the shape of a schema.
 
-    Parameters
-    ----------
-    paths : TablePaths
-        Opens the table's files.
-    fragment : Fragment
-    schema : Schema
-        The columns to read, with the table's field ids. Fields that the fragment lacks are null.
-    filters : sequence of Condition
-        `scan` leaves out the rows that do not meet all of them. Their columns need not be in
-        `schema`.
-    open_files : OpenFiles, optional
-        Data files that may be open already; `release` returns them there.
-    first_position : int, optional
-        Position of the fragment's first live row in the table's order; `_rowoffset` needs it.
-    load_external : bool
-        Whether to read blobs that are references to other objects. They are empty otherwise.
-    metrics : ScanMetrics, optional
-        Counts the rows read and left out; `close` adds the bytes read.
-    readers : mapping of int to DataFileReader, optional
-        Data files that are open, by their number in the fragment; closed with this one.
+    - `paths`: Opens the table's files.
+    - `schema`: The columns to read, with the table's field ids. Fields that the fragment lacks are
+      null.
+    - `filters`: `scan` leaves out the rows that do not meet all of them. Their columns need not be
+      in `schema`.
+    - `open_files`: Data files that may be open already; `release` returns them there.
+    - `first_position`: Position of the fragment's first live row in the table's order; `_rowoffset`
+      needs it.
+    - `load_external`: Whether to read blobs that are references to other objects. They are empty
+      otherwise.
+    - `metrics`: Counts the rows read and left out; `close` adds the bytes read.
+    - `readers`: Data files that are open, by their number in the fragment; closed with this one.
 
-    Raises
-    ------
-    CorruptTableError
-        A data file has another number of rows than the manifest says.
+    Raises CorruptTableError: a data file has another number of rows than the manifest says.
     """
 
     def __init__(

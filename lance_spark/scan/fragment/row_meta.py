@@ -74,21 +74,13 @@ def select(
 ) -> Schema:
     """Return the schema of a read.
 
-    Parameters
-    ----------
-    schema : Schema
-        Of the table.
-    columns : sequence of str, optional
-        Names and dotted paths of columns, and names of row metadata columns; all columns of the
-        table by default.
-    with_row_id, with_row_address : bool
-        Whether `_rowid` and `_rowaddr` are the last columns, in that order. If `columns` names them
-        too, they are not repeated.
+    - `schema`: Of the table.
+    - `columns`: Names and dotted paths of columns, and names of row metadata columns; all columns
+      of the table by default.
+    - `with_row_id`, `with_row_address`: Whether `_rowid` and `_rowaddr` are the last columns, in
+      that order. If `columns` names them too, they are not repeated.
 
-    Raises
-    ------
-    InvalidInputError
-        A column is not found, or is selected twice.
+    Raises InvalidInputError: a column is not found, or is selected twice.
     """
     flags = [
         f for f, included in ((ROW_ID, with_row_id), (ROW_ADDRESS, with_row_address)) if included
@@ -151,12 +143,8 @@ def with_repeats(table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
 
     pylance repeats these columns too, but no others.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        Has each column once.
-    columns : sequence of str, optional
-        The names that the caller passed.
+    - `table`: Has each column once.
+    - `columns`: The names that the caller passed.
     """
     if columns is None or len(columns) == len(set(columns)):
         return table
@@ -182,10 +170,7 @@ def needs(fields: Sequence[Field], field_needed: Field) -> bool:
 def first_positions(fragments: Sequence[Fragment]) -> dict[int, int]:
     """Return the position of each fragment's first live row in the table's order, by fragment id.
 
-    Raises
-    ------
-    CorruptTableError
-        A fragment id occurs twice.
+    Raises CorruptTableError: a fragment id occurs twice.
     """
     check_unique(fragments, fragments[0].source if fragments else "")
     ends = np.cumsum([0, *(fragment.num_rows for fragment in fragments)], dtype=np.int64)
@@ -197,9 +182,7 @@ def first_positions(fragments: Sequence[Fragment]) -> dict[int, int]:
 def check_row_ids(fragments: Sequence[Fragment], fields: Sequence[Field]) -> None:
     """Refuse fragments without row ids in a table with stable row ids, if `_rowid` is read.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     if not needs(fields, ROW_ID):
         return
@@ -223,15 +206,9 @@ def light(fragments: Sequence[Fragment], fields: Sequence[Field]) -> Sequence[Fr
 class RowMeta:
     """Values of the row metadata columns of one fragment.
 
-    Parameters
-    ----------
-    fragment : Fragment
-    first_position : int, optional
-        Position of its first live row in the table's order; for `_rowoffset`.
-    deleted : callable
-        Returns the offsets of deleted rows, increasing.
-    paths : TablePaths
-        Of the table: ids and versions may be in files.
+    - `first_position`: Position of its first live row in the table's order; for `_rowoffset`.
+    - `deleted`: Returns the offsets of deleted rows, increasing.
+    - `paths`: Of the table: ids and versions may be in files.
     """
 
     def __init__(
@@ -265,17 +242,10 @@ class RowMeta:
     def array(self, field: Field, rows: Rows) -> pa.Array:
         """Return the values of a computed field.
 
-        Parameters
-        ----------
-        field : Field
-        rows : Rows
-            Physical rows of the fragment, deleted rows included.
+        - `rows`: Physical rows of the fragment, deleted rows included.
 
-        Raises
-        ------
-        CorruptTableError
-            The row ids or versions in the manifest cannot be read.
-        CorruptFileError, MissingFileError, StorageError
+        Raises CorruptFileError, MissingFileError, StorageError. Raises CorruptTableError: the row
+        ids or versions in the manifest cannot be read.
         """
         if field.id == FRAGMENT_ID.id:
             if self._fragment.id > _MAX_INT:

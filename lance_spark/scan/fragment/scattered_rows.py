@@ -50,18 +50,11 @@ def read_scattered(
 ) -> pa.RecordBatch | None:
     """Return rows of several fragments of a local store, one fragment after the other.
 
-    Parameters
-    ----------
-    pieces : sequence of (Fragment, int64 array)
-        Physical rows, deleted rows included.
-    first_positions : mapping of int to int
-        Position of the first live row of a fragment in the table's order, if `schema` needs it.
+    - `pieces` (sequence of (Fragment, int64 array)): Physical rows, deleted rows included.
+    - `first_positions`: Position of the first live row of a fragment in the table's order, if
+      `schema` needs it.
 
-    Returns
-    -------
-    RecordBatch or None
-        None if the rows cannot be read together, or if a file is damaged: a `FragmentReader` names
-        it.
+    None if the rows cannot be read together, or if a file is damaged: a `FragmentReader` names it.
     """
     num_rows = sum(len(rows) for _, rows in pieces)
     if not 0 < len(pieces) <= _MAX_FRAGMENTS or num_rows > _MAX_ROWS:
@@ -122,15 +115,9 @@ def matching_rows(
     The columns of the conditions are read together with the others: a second read costs more than
     values of rows that the conditions leave out.
 
-    Parameters
-    ----------
-    pieces : sequence of (Fragment, int64 array)
-        Physical rows of distinct fragments, in order.
+    - `pieces` (sequence of (Fragment, int64 array)): Physical rows of distinct fragments, in order.
 
-    Returns
-    -------
-    RecordBatch or None
-        None if the rows cannot be read together, see `read_scattered`.
+    None if the rows cannot be read together, see `read_scattered`.
     """
     tested = top_fields(filters)
     fields = (*schema.fields, *(field for field in tested if field not in schema.fields))

@@ -38,7 +38,7 @@ from lance_spark.file.schema.json_fields import paged_json
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.column_reader import ALIGNMENT, ColumnReader
 from lance_spark.scan.fragment.fragment_files import FragmentFiles
-from lance_spark.scan.kept_dictionaries import keeping
+from lance_spark.scan.kept_dictionaries import preserve_dictionaries
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import (
     Condition,
@@ -64,15 +64,9 @@ _SPARSE = 16
 class Costs:
     """The cost of reading some columns, in nanoseconds.
 
-    Attributes
-    ----------
-    scan : float
-        For each scanned row.
-    touch : float
-        For each row of a chunk that holds a taken row.
-    take : float
-        For each taken row.
-    call : float
+    - `scan`: For each scanned row.
+    - `touch`: For each row of a chunk that holds a taken row.
+    - `take`: For each taken row.
     """
 
     scan: float
@@ -111,10 +105,7 @@ class FilterResult(NamedTuple):
     def compacted(self, selected: BoolArray) -> FilterResult:
         """Return the result for some rows, numbered as if the other rows did not exist.
 
-        Parameters
-        ----------
-        selected : bool array
-            An entry for each row from row 0 on.
+        - `selected`: An entry for each row from row 0 on.
         """
         rows = np.asarray(self.rows)
         mask = selected[rows]
@@ -137,19 +128,9 @@ class FilterResult(NamedTuple):
 class FilterReader:
     """Evaluates filters on rows of a fragment.
 
-    Parameters
-    ----------
-    files : FragmentFiles
-    filters : sequence of Condition
-        At least one.
-    metrics : ScanMetrics
-
-    Attributes
-    ----------
-    fields : tuple of Field
-        The columns of the filters.
-    columns : ColumnReader
-        Reads them; some may be dictionary arrays (`kept_dictionaries`), and JSON is JSONB.
+    - `filters`: At least one.
+    - `fields`: The columns of the filters.
+    - `columns`: Reads them; some may be dictionary arrays (`kept_dictionaries`), and JSON is JSONB.
     """
 
     def __init__(
@@ -158,7 +139,7 @@ class FilterReader:
         schema = Schema.of_paths(path for condition in filters for path in condition.paths)
         self.fields = schema.fields
         # Overlays replace values of plain arrays.
-        fields = self.fields if files.overlays is not None else keeping(self.fields)
+        fields = self.fields if files.overlays is not None else preserve_dictionaries(self.fields)
         # Functions of JSON search JSONB; other conditions make texts of it.
         fields = tuple(map(paged_json, fields))
         # Conditions on blobs test for null.
@@ -271,15 +252,9 @@ def plan_ranges(
 ) -> Iterator[ReadRange]:
     """Yield the ranges to read, in order.
 
-    Parameters
-    ----------
-    rows : range
-        The rows of a window.
-    selected : bool array or None
-        Which of them to read; None reads all.
-    max_rows : int
-        Most rows that are read at once.
-    costs : Costs
+    - `rows`: The rows of a window.
+    - `selected`: Which of them to read; None reads all.
+    - `max_rows`: Most rows that are read at once.
     """
     if selected is None:
         yield from (ReadRange(piece, None) for piece in cut(rows, max_rows))
@@ -348,12 +323,8 @@ def cut(rows: range, max_rows: int) -> Iterator[range]:
 def live_to_physical(rows: RowNumbers, deleted: RowNumbers) -> RowNumbers:
     """Turn numbers among the live rows into physical row offsets.
 
-    Parameters
-    ----------
-    rows : int64 array
-        Row numbers that count live rows only.
-    deleted : int64 array
-        Physical offsets of the deleted rows, increasing.
+    - `rows`: Row numbers that count live rows only.
+    - `deleted`: Physical offsets of the deleted rows, increasing.
     """
     if not len(deleted):
         return rows

@@ -83,14 +83,7 @@ class Opened(NamedTuple):
 class JoinedColumns:
     """Columns that are read of several fragments together.
 
-    Parameters
-    ----------
-    fields : sequence of Field
-
-    Attributes
-    ----------
-    stored : list of Field
-        Those that data files may have.
+    - `stored`: Those that data files may have.
     """
 
     def __init__(self, fields: Sequence[Field]) -> None:
@@ -132,12 +125,9 @@ class SmallFragmentScan:
     Add the fragments in order, read each run that is complete, and then the rest. Several threads
     can read runs at the same time.
 
-    Parameters
-    ----------
-    metrics : ScanMetrics
-        Counts what is read.
-    at_once : bool
-        Whether runs and fragments are read at the same time. Then only tiny fragments form runs.
+    - `metrics`: Counts what is read.
+    - `at_once`: Whether runs and fragments are read at the same time. Then only tiny fragments form
+      runs.
     """
 
     def __init__(
@@ -213,10 +203,7 @@ class SmallFragmentScan:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a run.
 
-        Parameters
-        ----------
-        metrics : ScanMetrics, optional
-            Counts what is read; by default that of the scan.
+        - `metrics`: Counts what is read; by default that of the scan.
         """
         counted = self._metrics if metrics is None else metrics
         opened = self._open_all(run) if len(run) > 1 else None
@@ -369,14 +356,9 @@ class SmallFragmentScan:
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield some rows of a fragment, by a reader of its own.
 
-        Parameters
-        ----------
-        metrics : ScanMetrics, optional
-            As for `read`.
-        admit : callable, optional
-            Called with the bytes that the reader will hold, before it reads values.
-        readers : mapping of int to DataFileReader, optional
-            As for `FragmentReader`.
+        - `metrics`: As for `read`.
+        - `admit`: Called with the bytes that the reader will hold, before it reads values.
+        - `readers`: As for `FragmentReader`.
         """
         counted = self._metrics if metrics is None else metrics
         reader = FragmentReader(
@@ -407,16 +389,8 @@ class _NoRunError(Exception):
 class RunFiles(FragmentFiles):
     """The open files of the fragments of a run: file n of all fragments is read as one file.
 
-    Parameters
-    ----------
-    paths : TablePaths
-    opened : sequence of Opened
-        The caller closes their files.
-
-    Attributes
-    ----------
-    bounds : int64 array
-        First row of each fragment, and the number of all rows.
+    - `opened`: The caller closes their files.
+    - `bounds`: First row of each fragment, and the number of all rows.
     """
 
     def __init__(self, paths: TablePaths, opened: Sequence[Opened]) -> None:
@@ -458,14 +432,7 @@ class RunFiles(FragmentFiles):
 class RunReader(SelectiveReader):
     """Reads rows of several fragments, numbered from the first row of the first fragment.
 
-    Parameters
-    ----------
-    paths : TablePaths
-    opened : sequence of Opened
-        The caller closes their files.
-    schema : Schema
-    filters : sequence of Condition
-    metrics : ScanMetrics, optional
+    - `opened`: The caller closes their files.
     """
 
     _files: RunFiles

@@ -35,12 +35,8 @@ _TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 class Order(ABC):
     """The values of a type, numbered in their order. An *ordinal* is the number of a value.
 
-    Attributes
-    ----------
-    dtype : pa.DataType
-        Of the scalars: the type of the values of a `Column`.
-    low, high : int
-        The first and the last ordinal.
+    - `dtype`: Of the scalars: the type of the values of a `Column`.
+    - `low`, `high`: The first and the last ordinal.
     """
 
     def __init__(self, dtype: pa.DataType, low: int, high: int) -> None:
@@ -118,10 +114,7 @@ class _Floats(Order):
 def order_of(dtype: pa.DataType) -> Order | None:
     """Return the order of the values of a column; None for types other than numbers and times.
 
-    Parameters
-    ----------
-    dtype : pa.DataType
-        Type of the result of `Column.values`.
+    - `dtype`: Type of the result of `Column.values`.
     """
     if pat.is_integer(dtype):
         signed = pat.is_signed_integer(dtype)
@@ -147,23 +140,12 @@ def bounded(
 ) -> Predicate:
     """Return the comparison of a column, cast to a literal's type, with the literal.
 
-    Parameters
-    ----------
-    column : Column
-        Without a cast.
-    order : Order
-        Of its values.
-    shown : pa.DataType
-        The Spark type of the column.
-    op : str
-    literal : Typed
-        Not null; of the type in which both are compared.
-    settings : SqlSettings
+    - `column`: Without a cast.
+    - `order`: Of its values.
+    - `shown`: The Spark type of the column.
+    - `literal`: Not null; of the type in which both are compared.
 
-    Raises
-    ------
-    ValueError, OverflowError
-        The cast does not keep the order.
+    Raises ValueError, OverflowError: the cast does not keep the order.
     """
     return _compared(column, order, op, *ordinals(order, shown, literal, settings))
 

@@ -55,21 +55,14 @@ def column(
 ) -> Column:
     """Find a column by its path.
 
-    Parameters
-    ----------
-    schema : Schema
-        Of the table.
-    path : sequence of str
-        Names from the top-level column down.
-    exact : bool, optional
-        Whether the case of letters matters. If left out, an exact match comes before other matches.
-    takes_blobs : bool
-        Whether the column may be a blob: only `IsNull` can test one.
+    - `schema`: Of the table.
+    - `path`: Names from the top-level column down.
+    - `exact`: Whether the case of letters matters. If left out, an exact match comes before other
+      matches.
+    - `takes_blobs`: Whether the column may be a blob: only `IsNull` can test one.
 
-    Raises
-    ------
-    InvalidInputError
-        The column is not found or ambiguous, is inside a list or map, or is a blob.
+    Raises InvalidInputError: the column is not found or ambiguous, is inside a list or map, or is a
+    blob.
     """
     result: list[Field] = []
     fields: Sequence[Field] = schema.fields
@@ -91,10 +84,8 @@ def column(
 def check_compared_by_bytes(column: Column) -> None:
     """Refuse a column whose strings Spark does not compare by their bytes.
 
-    Raises
-    ------
-    InvalidInputError
-        The strings have a collation, or the type char(n), whose values Spark pads.
+    Raises InvalidInputError: the strings have a collation, or the type char(n), whose values Spark
+    pads.
     """
     dtype = column.field.metadata.get(SPARK_TYPE, b"").decode(errors="replace")
     if dtype.startswith("char(") or " collate " in dtype:
@@ -129,19 +120,10 @@ def _named(name: str, fields: Sequence[Field], path: Sequence[str], exact: bool 
 def compare(column: Column, op: Op, value: Any, settings: SqlSettings = DEFAULTS) -> Predicate:
     """Return the comparison of a column with a literal.
 
-    Parameters
-    ----------
-    column : Column
-    op : str
-    value : Typed, object or pa.Scalar
-        A literal, or a value that `Typed.of` accepts. The comparison with null is null for all
-        rows.
-    settings : SqlSettings, optional
+    - `value`: A literal, or a value that `Typed.of` accepts. The comparison with null is null for
+      all rows.
 
-    Raises
-    ------
-    InvalidInputError
-        Spark does not compare the types, or this package does not.
+    Raises InvalidInputError: Spark does not compare the types, or this package does not.
     """
     literal, shown = _typed(column, value), type_of(column)
     if literal.value is None:
@@ -178,10 +160,7 @@ def compare_columns(
 ) -> Predicate:
     """Return the comparison of two columns.
 
-    Raises
-    ------
-    InvalidInputError
-        The types cannot be compared.
+    Raises InvalidInputError: the types cannot be compared.
     """
     types = type_of(left), type_of(right)
     try:
@@ -194,9 +173,7 @@ def compare_columns(
 def null_safe_equal(column: Column, value: Any, settings: SqlSettings = DEFAULTS) -> Predicate:
     """Return the condition that a column equals a literal, where null equals null. Never null.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     literal = _typed(column, value)
     if literal.value is None:
@@ -213,9 +190,7 @@ def null_safe_equal_columns(
 ) -> Predicate:
     """Return the condition that two columns are equal, or both null. Never null.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     equal = compare_columns(left, "==", right, settings)
     valid = And((IsNull(left, inverted=True), IsNull(right, inverted=True), equal))
@@ -225,17 +200,9 @@ def null_safe_equal_columns(
 def is_in(column: Column, values: Sequence[Any], settings: SqlSettings = DEFAULTS) -> Predicate:
     """Return the condition that a column equals one of some values.
 
-    Parameters
-    ----------
-    column : Column
-    values : sequence of Typed, Column, object or pa.Scalar
-        The column and all values are compared in one type.
-    settings : SqlSettings, optional
+    - `values`: The column and all values are compared in one type.
 
-    Raises
-    ------
-    InvalidInputError
-        A value cannot be compared with the column.
+    Raises InvalidInputError: a value cannot be compared with the column.
     """
     shown = type_of(column)
     items = [item if isinstance(item, Column) else _typed(column, item) for item in values]
@@ -258,17 +225,9 @@ def is_in(column: Column, values: Sequence[Any], settings: SqlSettings = DEFAULT
 def match(column: Column, match_kind: str, text: Any) -> Predicate:
     """Return the condition that a column of strings or bytes matches a text or a pattern.
 
-    Parameters
-    ----------
-    column : Column
-    match_kind : str
-        "starts", "ends", "contains" or "like".
-    text : str, bytes or None
+    - `match_kind`: "starts", "ends", "contains" or "like".
 
-    Raises
-    ------
-    InvalidInputError
-        The column has another type, or the pattern is not valid.
+    Raises InvalidInputError: the column has another type, or the pattern is not valid.
     """
     dtype = dtype_of(column.field)
     if text is None:
@@ -294,10 +253,7 @@ def match(column: Column, match_kind: str, text: Any) -> Predicate:
 def like(column: Column, pattern: str, escape: str = "\\") -> Predicate:
     """Return the condition that a column of strings is ``LIKE`` a pattern; see `like_regex`.
 
-    Raises
-    ------
-    InvalidInputError
-        The pattern is not valid.
+    Raises InvalidInputError: the pattern is not valid.
     """
     try:
         match_kind, text = like_regex(pattern, escape)
@@ -439,14 +395,9 @@ def _cast_type(
 ) -> pa.DataType | None:
     """Return a type for columns in which they compare as Spark compares them; None if not known.
 
-    Parameters
-    ----------
-    spark_types : sequence of pa.DataType
-        Types of the columns in Spark.
-    dtypes : sequence of pa.DataType
-        Types of the stored values, which can be finer: nanoseconds, or uint64.
-    common : pa.DataType
-        The type in which Spark compares them.
+    - `spark_types`: Types of the columns in Spark.
+    - `dtypes`: Types of the stored values, which can be finer: nanoseconds, or uint64.
+    - `common`: The type in which Spark compares them.
     """
     if is_text(common):
         return pa.large_string() if all(map(is_text, spark_types)) else None

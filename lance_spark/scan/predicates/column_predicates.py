@@ -105,14 +105,9 @@ class CompareColumns(Predicate):
 class In(Predicate):
     """Whether the value of a column is in a set; if `inverted`, whether it is not.
 
-    Attributes
-    ----------
-    column : Column
-    values : pa.Array
-        Without nulls, of the column's type.
-    has_null : bool
-        Whether the set also has a null: the result is null for a value that is not in `values`.
-    inverted : bool
+    - `values`: Without nulls, of the column's type.
+    - `has_null`: Whether the set also has a null: the result is null for a value that is not in
+      `values`.
     """
 
     column: Column
@@ -151,14 +146,8 @@ class In(Predicate):
 class Match(Predicate):
     """Whether a column of strings or bytes matches a text; if `inverted`, whether it does not.
 
-    Attributes
-    ----------
-    column : Column
-    match : str
-        "starts", "ends" or "contains"; "like" with a regular expression, see `like_regex`.
-    text : str or bytes
-        Bytes for a column of bytes.
-    inverted : bool
+    - `match`: "starts", "ends" or "contains"; "like" with a regular expression, see `like_regex`.
+    - `text`: Bytes for a column of bytes.
     """
 
     column: Column
@@ -298,12 +287,8 @@ def match_candidates(
 ) -> RowRanges | None:
     """Return the rows whose texts can match, by statistics; None if they do not decide.
 
-    Parameters
-    ----------
-    match, text
-        As in `Match`.
-    ask : callable
-        Answers a question about the texts: operator and value; see `conditions.RangePruner`.
+    - `match`, `text`: As in `Match`.
+    - `ask`: Answers a question about the texts: operator and value; see `conditions.RangePruner`.
     """
     if match == "like":
         assert isinstance(text, str)

@@ -62,15 +62,9 @@ def comparison_type(
 ) -> pa.DataType:
     """Return the type that both sides of a comparison are cast to.
 
-    Parameters
-    ----------
-    left, right : pa.DataType or Typed
-        The Spark type of a column (`shown_type`), or a literal.
-    settings : SqlSettings
+    - `left`, `right`: The Spark type of a column (`shown_type`), or a literal.
 
-    Raises
-    ------
-    NoCommonTypeError
+    Raises NoCommonTypeError.
     """
     a, b = _dtype(left), _dtype(right)
     if pat.is_decimal(a) and pat.is_integer(b):
@@ -85,16 +79,10 @@ def list_type(
 ) -> pa.DataType:
     """Return the type to which the values of an ``IN``, or of several branches, are cast.
 
-    Parameters
-    ----------
-    types : iterable of pa.DataType
-    settings : SqlSettings
-    strings : bool
-        Whether the caller can cast each value to a string, as Spark does without ANSI mode.
+    - `strings`: Whether the caller can cast each value to a string, as Spark does without ANSI
+      mode.
 
-    Raises
-    ------
-    NoCommonTypeError
+    Raises NoCommonTypeError.
     """
     dtypes = list(types)
     if not settings.ansi:
@@ -116,12 +104,7 @@ def list_type(
 
 
 def wider_type(left: pa.DataType, right: pa.DataType, settings: SqlSettings) -> pa.DataType:
-    """Return the common type of two types.
-
-    Raises
-    ------
-    NoCommonTypeError
-    """
+    """Return the common type of two types. Raises NoCommonTypeError."""
     if left.equals(right) or pat.is_null(right):
         return left
     if pat.is_null(left):
@@ -140,10 +123,7 @@ def wider_type(left: pa.DataType, right: pa.DataType, settings: SqlSettings) -> 
 def wider_decimal(left: pa.DataType, right: pa.DataType, settings: SqlSettings) -> pa.DataType:
     """Return a decimal with the digits of both, or with as many as Spark keeps.
 
-    Raises
-    ------
-    NoCommonTypeError
-        Both together have more digits than any decimal of Arrow.
+    Raises NoCommonTypeError: both together have more digits than any decimal of Arrow.
     """
     scale = max(left.scale, right.scale)
     precision = max(left.precision - left.scale, right.precision - right.scale) + scale

@@ -82,11 +82,7 @@ _REPEATED = re.compile(r"[*+?]|\{[0-9]{1,4}(?:,[0-9]{0,4})?\}")
 def column_at(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
     """Return a column of a batch, or a child of structs; null where a struct is null.
 
-    Parameters
-    ----------
-    batch : pa.RecordBatch
-    path : sequence of str
-        The names from the top-level column down.
+    - `path`: The names from the top-level column down.
     """
     array = batch.column(batch.schema.get_field_index(path[0]))
     for name in path[1:]:
@@ -110,17 +106,9 @@ def kernel_type(dtype: pa.DataType) -> pa.DataType:
 def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanArray:
     """Compare values as Spark does: NaN equals NaN and is the greatest value, both zeros are equal.
 
-    Parameters
-    ----------
-    left : pa.Array
-    op : str
-    right : pa.Array or pa.Scalar
-        Of the same type.
+    - `right`: Of the same type.
 
-    Returns
-    -------
-    pa.BooleanArray
-        Null where either side is null.
+    The result is null where either side is null.
     """
     import pyarrow.compute as pc
 
@@ -146,10 +134,7 @@ def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanA
 def widened(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Cast values to a wider type; decimals to the nearest double.
 
-    Raises
-    ------
-    InvalidInputError
-        A date or timestamp is out of range for the other type.
+    Raises InvalidInputError: a date or timestamp is out of range for the other type.
     """
     if pat.is_decimal(array.type) and pat.is_floating(dtype):
         # Arrow divides doubles and can be off by one unit; its parser of text rounds correctly.
@@ -185,22 +170,11 @@ def text_matches(array: pa.Array, match: TextMatch, text: str | bytes) -> pa.Boo
 def like_regex(pattern: str, escape: str = "\\") -> tuple[TextMatch, str]:
     """Translate a pattern of ``LIKE``.
 
-    Parameters
-    ----------
-    pattern : str
-        ``_`` is any character, ``%`` any number of characters.
-    escape : str
-        One character. Before itself, ``_`` or ``%`` it removes the special meaning.
+    - `pattern`: ``_`` is any character, ``%`` any number of characters.
+    - `escape`: One character. Before itself, ``_`` or ``%`` it removes the special meaning.
 
-    Returns
-    -------
-    match, text
-        For `text_matches`. For "like" the text is a regular expression of RE2.
-
-    Raises
-    ------
-    ValueError
-        The escape character ends the pattern, or is before another character.
+    Returns for `text_matches`. For "like" the text is a regular expression of RE2. Raises
+    ValueError: the escape character ends the pattern, or is before another character.
     """
     # None is any number of characters, and "" is any character.
     parts: list[str | None] = []
@@ -232,10 +206,7 @@ def like_regex(pattern: str, escape: str = "\\") -> tuple[TextMatch, str]:
 def regex_parts(regex: str) -> list[str]:
     """Return texts that every text has that matches a regular expression.
 
-    Parameters
-    ----------
-    regex : str
-        Of `like_regex` or `to_re2`.
+    - `regex`: Of `like_regex` or `to_re2`.
     """
     if regex.startswith(_LIKE_START):
         inner = regex[len(_LIKE_START) : -len(_LIKE_END)]
@@ -294,10 +265,7 @@ def with_one_zero(array: pa.Array) -> pa.Array:
 def to_re2(pattern: str) -> str:
     """Translate a pattern of Java to a pattern of RE2 that matches the same strings.
 
-    Raises
-    ------
-    ValueError
-        The pattern is not valid, or not supported.
+    Raises ValueError: the pattern is not valid, or not supported.
     """
     return _valid(_Translator(pattern).all(), pattern)
 
@@ -305,10 +273,7 @@ def to_re2(pattern: str) -> str:
 def rust_to_re2(pattern: str, *, ignore_case: bool = False) -> str:
     """Translate a pattern of Rust, which pylance uses, to one of RE2 that matches the same strings.
 
-    Raises
-    ------
-    ValueError
-        The pattern is not valid, or not supported.
+    Raises ValueError: the pattern is not valid, or not supported.
     """
     regex = _RustTranslator(pattern).all()
     return _valid(f"(?i){regex}" if ignore_case else regex, pattern)

@@ -57,14 +57,9 @@ class Between(NamedTuple):
 class JsonQuestion(NamedTuple):
     """A question about the values that a function like ``json_get_int`` finds in documents.
 
-    Attributes
-    ----------
-    keys : tuple
-        The steps to the value; see `json_paths`.
-    dtype : pa.DataType
-        Of the values.
-    op, value
-        As in a question about a column of the values.
+    - `keys`: The steps to the value; see `json_paths`.
+    - `dtype`: Of the values.
+    - `op`, `value`: As in a question about a column of the values.
     """
 
     keys: tuple[Any, ...]
@@ -164,10 +159,7 @@ def by_comparisons(
 ) -> RowRanges | None:
     """Answer a question of a `RangePruner` by statistics that know comparisons with one value.
 
-    Parameters
-    ----------
-    compare : callable
-        Takes the operator of a comparison with one value, and the value.
+    - `compare`: Takes the operator of a comparison with one value, and the value.
     """
     if op == "between":
         return in_all((compare(*value.lower), compare(*value.upper)))
@@ -199,7 +191,7 @@ def top_fields(conditions: Iterable[Condition]) -> list[Field]:
 def candidate_ranges(file: DataFileReader, field: Field, op: str, value: Any) -> RowRanges | None:
     """Return the rows of a data file for which a comparison can hold, by page statistics.
 
-    Returns None if the file has no statistics of the field.
+    None if the file has no statistics of the field.
     """
     if file.version >= (2, 0):
         return None

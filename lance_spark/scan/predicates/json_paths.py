@@ -52,13 +52,7 @@ Step = Key | Member | Item
 
 
 def parse_path(text: str) -> tuple[Member | Item, ...]:
-    """Return the steps of a path.
-
-    Raises
-    ------
-    ValueError
-        The path is not valid, or not supported.
-    """
+    """Return the steps of a path. Raises ValueError: the path is not valid, or not supported."""
     rest = text.strip(_SPACE)
     steps: list[Member | Item] = []
     if rest.startswith("$"):

@@ -25,16 +25,10 @@ _Flags = npt.NDArray[np.bool_]
 class HasItems(Predicate):
     """Whether a list has, for each of some tests, an item that passes; null for a null list.
 
-    Attributes
-    ----------
-    column : Column
-        Lists.
-    tests : tuple of Predicate
-        On the column that `item_column` returns.
-    unknown : bool
-        Whether the result is null if no item passes a test that is null for an item.
-    inverted : bool
-        Whether true and false are exchanged.
+    - `column`: Lists.
+    - `tests`: On the column that `item_column` returns.
+    - `unknown`: Whether the result is null if no item passes a test that is null for an item.
+    - `inverted`: Whether true and false are exchanged.
     """
 
     column: Column
@@ -80,10 +74,7 @@ class HasItems(Predicate):
 def item_column(column: Column) -> Column:
     """Return the items of a column of lists as a column, with the name of the list.
 
-    Raises
-    ------
-    InvalidInputError
-        The column has another type, or has blobs.
+    Raises InvalidInputError: the column has another type, or has blobs.
     """
     dtype = column.field.arrow_field.type
     if column.field.has_blobs:

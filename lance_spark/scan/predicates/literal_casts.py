@@ -120,21 +120,13 @@ def cast(
 ) -> Typed:
     """Cast a literal to another type.
 
-    Parameters
-    ----------
-    literal : Typed
-    dtype : pa.DataType
-        One of the types in `typed_values`.
-    settings : SqlSettings
-        Its time zone applies to dates, and to timestamps without a zone.
-    foldable : bool
-        Whether Spark knows the value while it plans. Then it parses ``epoch``, ``now``, ``today``
-        and similar names as times.
+    - `dtype`: One of the types in `typed_values`.
+    - `settings`: Its time zone applies to dates, and to timestamps without a zone.
+    - `foldable`: Whether Spark knows the value while it plans. Then it parses ``epoch``, ``now``,
+      ``today`` and similar names as times.
 
-    Raises
-    ------
-    CastError
-        Spark raises an error or returns null, or this package does not support the cast.
+    Raises CastError: Spark raises an error or returns null, or this package does not support the
+    cast.
     """
     if literal.dtype.equals(dtype):
         return Typed(literal.value, dtype)

@@ -26,16 +26,10 @@ _COLLECTIONS = (list, tuple, set, frozenset, KeysView, ValuesView)
 def to_scalar(value: Any, dtype: pa.DataType) -> pa.Scalar:
     """Return a value as a scalar of a type.
 
-    Parameters
-    ----------
-    value : object or pa.Scalar
-    dtype : pa.DataType
-        Not a dictionary and not an extension type.
+    - `dtype`: Not a dictionary and not an extension type.
 
-    Raises
-    ------
-    pa.ArrowException, TypeError, ValueError, OverflowError
-        The type cannot represent the value exactly.
+    Raises pa.ArrowException, TypeError, ValueError, OverflowError: the type cannot represent the
+    value exactly.
     """
     if isinstance(value, pa.ExtensionScalar | pa.DictionaryScalar):
         value = value.value
@@ -176,9 +170,7 @@ def _descendants(dtype: pa.DataType) -> Iterator[pa.DataType]:
 def check_exact(original: pa.Array, array: pa.Array) -> None:
     """Check that the conversion of an array to another type has lost nothing.
 
-    Raises
-    ------
-    ValueError, pa.ArrowException
+    Raises ValueError, pa.ArrowException.
     """
     dtype, source = array.type, original.type
     if _is_list(dtype) and _is_list(source):

@@ -91,16 +91,10 @@ class SqlSettings:
     def from_conf(cls, conf: Mapping[str, str | None]) -> SqlSettings:
         """Return the settings of a session.
 
-        Parameters
-        ----------
-        conf : mapping of str to str
-            Values by Spark's names (`SPARK_NAMES`). A missing name, or None, keeps the default.
-            Other names are ignored.
+        - `conf`: Values by Spark's names (`SPARK_NAMES`). A missing name, or None, keeps the
+          default. Other names are ignored.
 
-        Raises
-        ------
-        InvalidInputError
-            Spark does not allow a value.
+        Raises InvalidInputError: Spark does not allow a value.
         """
         values: dict[str, Any] = {}
         for field in fields(cls):

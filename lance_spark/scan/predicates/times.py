@@ -33,12 +33,8 @@ _SHORT_NAMES = ("EST", "MST", "HST")
 def parse_days(text: str) -> int:
     """Parse a date such as ``2024``, ``2024-1`` or ``2024-01-31``; return days since 1970.
 
-    As in Spark a time of day after the date is ignored.
-
-    Raises
-    ------
-    ValueError
-        The text is not a date, or the date is not supported.
+    As in Spark a time of day after the date is ignored. Raises ValueError: the text is not a date,
+    or the date is not supported.
     """
     match = _DAYS.fullmatch(text.strip())
     if match is None:
@@ -50,12 +46,8 @@ def parse_days(text: str) -> int:
 def parse_time(text: str) -> int:
     """Parse a time of day: ``12:30``, ``12:30:15`` or ``12:30:15.123456``; return microseconds.
 
-    As in Spark digits after the sixth of a second are ignored.
-
-    Raises
-    ------
-    ValueError
-        The text is not a time of day, or the form is not supported.
+    As in Spark digits after the sixth of a second are ignored. Raises ValueError: the text is not a
+    time of day, or the form is not supported.
     """
     match = TIME.fullmatch(text)
     if match is None:
@@ -78,18 +70,10 @@ def parse_micros(text: str, zoned: bool, zone: str | None) -> int:
     Forms are ``2024-01-31`` and ``2024-01-31 12:30[:15[.123456]]``, with or without a zone. As in
     Spark digits after the sixth of a second are ignored, and so is a zone if `zoned` is false.
 
-    Parameters
-    ----------
-    text : str
-    zoned : bool
-        Whether to return an instant; otherwise the local time.
-    zone : str or None
-        Zone of a text without one.
+    - `zoned`: Whether to return an instant; otherwise the local time.
+    - `zone`: Zone of a text without one.
 
-    Raises
-    ------
-    ValueError
-        The text is not a timestamp, or the zone is missing or unknown.
+    Raises ValueError: the text is not a timestamp, or the zone is missing or unknown.
     """
     match = _TIMESTAMP.fullmatch(text.strip())
     if match is None:
@@ -115,10 +99,7 @@ def has_zone(text: str) -> bool:
 def date_of(days: int) -> datetime.date:
     """Return the date of a number of days since 1970.
 
-    Raises
-    ------
-    OverflowError
-        The date is outside of the years 1 to 9999.
+    Raises OverflowError: the date is outside of the years 1 to 9999.
     """
     return _EPOCH.date() + datetime.timedelta(days=days)
 
@@ -127,11 +108,7 @@ def to_instant(local: int, zone: str | None) -> int:
     """Return the instant of a local time in a zone, as Java does.
 
     If clocks show the time twice, it is the first instant. If they skip it, it is later by as much
-    as clocks are put forward.
-
-    Raises
-    ------
-    ValueError, OverflowError
+    as clocks are put forward. Raises ValueError, OverflowError.
     """
     moment = _EPOCH + datetime.timedelta(microseconds=local)
     offset = moment.replace(tzinfo=tzinfo_of(zone)).utcoffset()
@@ -140,22 +117,12 @@ def to_instant(local: int, zone: str | None) -> int:
 
 
 def to_local(instant: int, zone: str | None) -> int:
-    """Return the local time of an instant in a zone.
-
-    Raises
-    ------
-    ValueError, OverflowError
-    """
+    """Return the local time of an instant in a zone. Raises ValueError, OverflowError."""
     return instant + offset_at(instant, zone)
 
 
 def start_of_day(days: int, zone: str | None) -> int:
-    """Return the instant at which a date begins in a zone.
-
-    Raises
-    ------
-    ValueError, OverflowError
-    """
+    """Return the instant at which a date begins in a zone. Raises ValueError, OverflowError."""
     midnight = days * _DAY
     instant = to_instant(midnight, zone)
     if to_local(instant, zone) == midnight:
@@ -167,9 +134,7 @@ def start_of_day(days: int, zone: str | None) -> int:
 def next_change(first: int, stop: int, zone: str | None) -> int:
     """Return the first instant after an instant at which a zone has another offset; at most `stop`.
 
-    Raises
-    ------
-    ValueError, OverflowError
+    Raises ValueError, OverflowError.
     """
     offset = offset_at(first, zone)
     return first_where(first + 1, stop, lambda instant: offset_at(instant, zone) != offset)
@@ -178,18 +143,10 @@ def next_change(first: int, stop: int, zone: str | None) -> int:
 def first_local(instant: int, zone: str | None, *, after: bool) -> int:
     """Return the least local time whose instant is not before a given one; see `to_instant`.
 
-    Parameters
-    ----------
-    instant : int
-    zone : str or None
-    after : bool
-        Whether the instant must be after the given one.
+    - `after`: Whether the instant must be after the given one.
 
-    Raises
-    ------
-    ValueError, OverflowError
-        Clocks were put forward, so that near this instant the order of local times is not the order
-        of their instants.
+    Raises ValueError, OverflowError: Clocks were put forward, so that near this instant the order
+    of local times is not the order of their instants.
     """
     gap = offset_at(instant, zone) - offset_at(instant - _WINDOW, zone)
     if gap > 0 and offset_at(instant - gap, zone) != offset_at(instant, zone):
@@ -218,10 +175,7 @@ def first_where(low: int, high: int, holds: Callable[[int], bool]) -> int:
 def tzinfo_of(zone: str | None) -> datetime.tzinfo:
     """Return a time zone: a region, or an offset.
 
-    Raises
-    ------
-    ValueError
-        The zone is missing or unknown.
+    Raises ValueError: the zone is missing or unknown.
     """
     if not zone:
         raise ValueError("it needs a zone, as in 2024-01-31 12:30:15Z or 2024-01-31 12:30:15+01:00")
@@ -248,9 +202,7 @@ def tzinfo_of(zone: str | None) -> datetime.tzinfo:
 def offset_at(instant: int, zone: str | None) -> int:
     """Return the offset of a zone from UTC at an instant, in microseconds.
 
-    Raises
-    ------
-    ValueError, OverflowError
+    Raises ValueError, OverflowError.
     """
     moment = (_EPOCH + datetime.timedelta(microseconds=instant)).replace(tzinfo=datetime.UTC)
     offset = moment.astimezone(tzinfo_of(zone)).utcoffset()

@@ -42,13 +42,9 @@ from lance_spark.scan.predicates.conditions import (
 class Column:
     """A column, or a child of struct columns.
 
-    Attributes
-    ----------
-    path : tuple of Field
-        The fields from the top-level field to the column.
-    cast_type : pa.DataType, optional
-        Type to which values are cast before they are compared. Every value fits; decimals may be
-        rounded to a double.
+    - `path`: The fields from the top-level field to the column.
+    - `cast_type`: Type to which values are cast before they are compared. Every value fits;
+      decimals may be rounded to a double.
     """
 
     path: tuple[Field, ...]
@@ -301,20 +297,11 @@ def evaluated_where(
 ) -> pa.Array:
     """Evaluate some rows of a batch, and ignore errors for the other rows.
 
-    Parameters
-    ----------
-    evaluate : callable
-        Takes a batch, and may raise `EvaluationError`.
-    batch : pa.RecordBatch
-    needed : pa.BooleanArray
-        The rows to evaluate. The result for other rows is any value or null.
-    null : bool
-        Whether rows with null in `needed` are needed.
+    - `evaluate`: Takes a batch, and may raise `EvaluationError`.
+    - `needed`: The rows to evaluate. The result for other rows is any value or null.
+    - `null`: Whether rows with null in `needed` are needed.
 
-    Raises
-    ------
-    EvaluationError
-        The evaluation fails for a needed row.
+    Raises EvaluationError: the evaluation fails for a needed row.
     """
     try:
         return evaluate(batch)

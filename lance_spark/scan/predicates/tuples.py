@@ -39,13 +39,8 @@ _OPERATORS = (*KERNELS, "in", "not in", "is_null", "is_not_null")
 class Comparison:
     """One condition.
 
-    Attributes
-    ----------
-    path : tuple of Field
-        The fields from the top-level field to the column.
-    op : str
-    value : pa.Scalar, pa.Array or None
-        An array for ``in`` and ``not in``, None for ``is_null`` and ``is_not_null``.
+    - `path`: The fields from the top-level field to the column.
+    - `value`: An array for ``in`` and ``not in``, None for ``is_null`` and ``is_not_null``.
     """
 
     path: tuple[Field, ...]
@@ -106,16 +101,10 @@ def parse_filters(
 ) -> tuple[Comparison, ...]:
     """Parse the filters that a caller passed.
 
-    Parameters
-    ----------
-    filters : iterable of (str, str, value), optional
-    schema : Schema
-        Of the table.
+    - `schema`: Of the table.
 
-    Raises
-    ------
-    InvalidInputError
-        A column is not found, an operator is unknown, or a value is not of the column's type.
+    Raises InvalidInputError: a column is not found, an operator is unknown, or a value is not of
+    the column's type.
     """
     return tuple(_parse(part, schema) for part in filters or ())
 

@@ -60,17 +60,12 @@ _SHOWN: dict[pa.DataType, pa.DataType] = {
 class Typed:
     """A literal of one type of Spark.
 
-    Attributes
-    ----------
-    value : object
-        None for null; an int for integers, for dates (days since 1970), timestamps (microseconds
-        since 1970), times of day and intervals (microseconds); a float, Decimal, str, bytes or
-        bool.
-    dtype : pa.DataType
-        One of the module's table.
-    written : bool
-        Whether it is a literal in the text, and not the result of an expression. Spark has special
-        rules for integer and decimal literals.
+    - `value`: None for null; an int for integers, for dates (days since 1970), timestamps
+      (microseconds since 1970), times of day and intervals (microseconds); a float, Decimal, str,
+      bytes or bool.
+    - `dtype`: One of the module's table.
+    - `written`: Whether it is a literal in the text, and not the result of an expression. Spark has
+      special rules for integer and decimal literals.
     """
 
     value: Any
@@ -81,10 +76,7 @@ class Typed:
     def of(cls, value: Any) -> Typed:
         """Return a Python value, or a scalar of Arrow, with its Spark type.
 
-        Raises
-        ------
-        TypeError
-            Spark does not have the type, or does not compare it.
+        Raises TypeError: Spark does not have the type, or does not compare it.
         """
         if isinstance(value, Typed):
             return value
@@ -140,10 +132,7 @@ def integer(value: int) -> Typed:
 def decimal(value: Decimal) -> Typed:
     """Return a decimal with the precision and the scale of its digits.
 
-    Raises
-    ------
-    TypeError
-        The value has more digits than Spark's decimals, or is not a number.
+    Raises TypeError: the value has more digits than Spark's decimals, or is not a number.
     """
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):

@@ -121,8 +121,8 @@ class TableIndexes:
         if statistics is None:
             return None
         rows = candidates_of_all(conditions, statistics)
-        if answers.left:
-            return self._with_left(rows, answers)
+        if answers.deferred:
+            return self._with_deferred(rows, answers)
         return None if rows is None else self._if_cheaper(rows, answers.used)
 
     def num_live_rows(self, conditions: Sequence[Condition]) -> tuple[int, list[int]] | None:
@@ -191,26 +191,28 @@ class TableIndexes:
             return None
         return Candidates(self._by_id(rows), tuple(used.values()))
 
-    def _with_left(self, rows: RowRanges | None, answers: Answers) -> Candidates | None:
+    def _with_deferred(self, rows: RowRanges | None, answers: Answers) -> Candidates | None:
         """Return candidates with fragments for which tasks search."""
         table, starts = self._table, self._table.starts
         every = RowRanges.of_blocks(starts, np.ones(len(table.fragments), np.bool_))
         rows = every if rows is None else rows
-        left = np.zeros(len(table.fragments), np.bool_)
+        deferred = np.zeros(len(table.fragments), np.bool_)
         used = dict(answers.used)
-        for index, covered in answers.left:
-            # Other conditions may have left few rows.
+        for index, covered in answers.deferred:
+            # Other conditions may leave few rows.
             remaining = _within(rows, starts, covered).num_rows
             if remaining * _MANY > int(np.diff(starts)[covered].sum()):
-                left |= covered
+                deferred |= covered
                 description = used.get(index.name, index)
-                used[index.name] = description._replace(left=description.left + 1)
-        if not left.any():
+                used[index.name] = description._replace(deferred=description.deferred + 1)
+        if not deferred.any():
             return self._if_cheaper(rows, answers.used)
-        decided = _within(rows, starts, ~left)
-        if are_everywhere(decided.num_rows, decided.num_decoded, int(np.diff(starts)[~left].sum())):
+        decided = _within(rows, starts, ~deferred)
+        if are_everywhere(
+            decided.num_rows, decided.num_decoded, int(np.diff(starts)[~deferred].sum())
+        ):
             rows = every
-        ids = {table.fragments[position].id for position in np.flatnonzero(left).tolist()}
+        ids = {table.fragments[position].id for position in np.flatnonzero(deferred).tolist()}
         return Candidates(self._by_id(rows), tuple(used.values()), frozenset(ids))
 
     def search_by_task(

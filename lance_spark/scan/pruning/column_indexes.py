@@ -87,7 +87,7 @@ class Answers:
     searcher : Searcher
     used : dict of str to UsedIndex
         The indexes that answer, by name.
-    left : list of (UsedIndex, bool array)
+    deferred : list of (UsedIndex, bool array)
         Segments that are left to tasks, and the fragments that each covers.
     decided : list of bool array
         For each comparison that indexes of exact values answer, the fragments of which the answer
@@ -96,7 +96,7 @@ class Answers:
 
     searcher: Searcher
     used: dict[str, UsedIndex] = field(default_factory=dict)
-    left: list[tuple[UsedIndex, npt.NDArray[np.bool_]]] = field(default_factory=list)
+    deferred: list[tuple[UsedIndex, npt.NDArray[np.bool_]]] = field(default_factory=list)
     decided: list[npt.NDArray[np.bool_]] = field(default_factory=list)
 
     def note(self, index: UsedIndex) -> None:
@@ -107,7 +107,7 @@ class Answers:
 
     def leave(self, index: UsedIndex, covered: npt.NDArray[np.bool_]) -> None:
         """Note that a segment is left to tasks, for the fragments that it covers."""
-        self.left.append((index, covered))
+        self.deferred.append((index, covered))
 
 
 class ColumnIndexes:

@@ -15,7 +15,7 @@ def narrowed(
     groups: Sequence[tuple[FragmentSlice, ...]],
     rows: Mapping[int, RowRanges],
     target_rows: int,
-    left: Collection[int] = (),
+    deferred: Collection[int] = (),
 ) -> list[tuple[FragmentSlice, ...]]:
     """Return groups of slices without the rows that are ruled out.
 
@@ -26,7 +26,7 @@ def narrowed(
         The rows to keep, by the fragment's id.
     target_rows : int
         Consecutive groups are joined up to this number of rows that are decoded.
-    left : collection of int
+    deferred : collection of int
         Ids of the fragments for which the task searches indexes. It is expected to decode one row
         in `_LEFT_ROWS` of them.
     """
@@ -36,7 +36,7 @@ def narrowed(
     for group in groups:
         remaining = [part for piece in group for part in narrowed_slices(piece, rows)]
         count = sum(
-            piece.num_rows // (_LEFT_ROWS if piece.fragment.id in left else 1)
+            piece.num_rows // (_LEFT_ROWS if piece.fragment.id in deferred else 1)
             if piece.rows is None
             else piece.rows.num_decoded
             for piece in remaining

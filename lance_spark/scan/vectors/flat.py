@@ -21,7 +21,7 @@ from lance_spark.scan.vectors.columns import ColumnVectors, VectorType
 from lance_spark.scan.vectors.distances import Bounds, exact, measured, step_rows
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
-from lance_spark.scan.vectors.neighbors import Collector, Neighbors, joined
+from lance_spark.scan.vectors.neighbors import Neighbors, NeighborsCollector, joined
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Queries that are compared at once.
@@ -66,7 +66,7 @@ class FlatSearch:
             for first in range(0, len(queries), size)
         ]
         num_queries = 1 if dtype.is_multi else len(queries)
-        self._rows = Collector(num_queries, k, lower, upper, _COLLECTED)
+        self._rows = NeighborsCollector(num_queries, k, lower, upper, _COLLECTED)
 
     def add(self, array: pa.Array, ids: UInt64Array, addresses: UInt64Array) -> None:
         """Measure the vectors of rows.

@@ -21,7 +21,7 @@ from lance_spark.scan.vectors.distances import normalized
 from lance_spark.scan.vectors.files.segment import VectorSegment
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
-from lance_spark.scan.vectors.neighbors import Collector, Neighbors, joined
+from lance_spark.scan.vectors.neighbors import Neighbors, NeighborsCollector, joined
 from lance_spark.scan.vectors.probes import first_probes, probes_of_shares, ranked
 from lance_spark.scan.vectors.quantizers.measuring import FEW_QUERIES, MeasuredPartition
 from lance_spark.scan.vectors.quantizers.quantizer import Partition
@@ -193,7 +193,7 @@ class IndexSearch:
             if is_complete:
                 return neighbors
         live = self._live.complete()
-        collector = Collector(self._num_queries, k, lower, upper)
+        collector = NeighborsCollector(self._num_queries, k, lower, upper)
         for segment in self._segments:
             segment.search_first(collector, live, k)
         self._search_later(collector, live, k)
@@ -211,7 +211,7 @@ class IndexSearch:
         counted = self._live.all_live and lower is None and upper is None
         measured = None if self._live.passing is None else self._live
         for segment in self._segments:
-            collector = Collector(self._num_queries, count, lower, upper)
+            collector = NeighborsCollector(self._num_queries, count, lower, upper)
             segment.search_first(collector, measured, k)
             parts.append(
                 _looked_up(
@@ -242,7 +242,7 @@ class IndexSearch:
         enough = is_complete & ((num_live >= k) | (num_searched == 0))
         return joined(rows), bool(enough.all())
 
-    def _search_later(self, collector: Collector, live: LiveRows, k: int) -> None:
+    def _search_later(self, collector: NeighborsCollector, live: LiveRows, k: int) -> None:
         """Search further partitions while queries have too few rows."""
         while True:
             lacking = collector.counts() < k
@@ -292,12 +292,12 @@ class _Segment:
         # first ones of all shares have enough.
         return (self._done < self._most) & (self._share[1] == 1 or not counted)
 
-    def search_first(self, collector: Collector, live: LiveRows | None, k: int) -> None:
+    def search_first(self, collector: NeighborsCollector, live: LiveRows | None, k: int) -> None:
         """Search the first partitions of all queries.
 
         Parameters
         ----------
-        collector : Collector
+        collector : NeighborsCollector
         live : LiveRows, optional
             If set, only rows that may be found are measured.
         k : int
@@ -315,7 +315,7 @@ class _Segment:
         self._search(first, collector, live, k)
 
     def search_next(
-        self, collector: Collector, live: LiveRows, lacking: npt.NDArray[np.bool_], k: int
+        self, collector: NeighborsCollector, live: LiveRows, lacking: npt.NDArray[np.bool_], k: int
     ) -> bool:
         """Search further partitions for some queries; return whether there were any."""
         more = np.where(lacking, self._done + np.maximum(1, self._done // _LATER), self._done)
@@ -326,7 +326,7 @@ class _Segment:
         return True
 
     def _search(
-        self, stops: Int64Array, collector: Collector, live: LiveRows | None, k: int
+        self, stops: Int64Array, collector: NeighborsCollector, live: LiveRows | None, k: int
     ) -> None:
         """Search the partitions before some place in the order of each query."""
         stops = np.minimum(stops, self._most)
@@ -353,7 +353,7 @@ def search_pairs(
     fragments: BitMap,
     vectors: Vectors,
     pairs: tuple[Int64Array, Int64Array],
-    collector: Collector,
+    collector: NeighborsCollector,
     live: LiveRows | None,
     k: int,
     ef: int | None,
@@ -369,7 +369,7 @@ def search_pairs(
         With `cosine`, of length 1.
     pairs : tuple of int64 arrays
         Numbers of queries, and of the partition that each of them searches.
-    collector : Collector
+    collector : NeighborsCollector
         Gets row ids in place of addresses if `live` is None.
     live : LiveRows, optional
         If set, only rows that may be found are measured.
@@ -447,7 +447,7 @@ def _looked_up(
 
 
 def _measure_one(
-    collector: Collector,
+    collector: NeighborsCollector,
     partitions: Sequence[tuple[UInt64Array, Partition]],
     vectors: Vectors,
     fragments: BitMap,

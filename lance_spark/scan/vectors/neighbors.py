@@ -128,7 +128,7 @@ def merged(parts: Sequence[Neighbors], k: int) -> Neighbors:
     return joined(parts).best(k)
 
 
-class Collector:
+class NeighborsCollector:
     """Collects the nearest rows of queries.
 
     Parameters

@@ -67,15 +67,11 @@ Change = Mapping[str, Any]
 def alter_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Change a table, and return it as `load_table` does.
 
-    Parameters
-    ----------
-    arguments : mapping
-        The name, and ``changes``: a list of the changes of the statement; see `TableChanges.java`.
+    - `arguments`: The name, and ``changes``: a list of the changes of the statement; see
+      `TableChanges.java`.
 
-    Raises
-    ------
-    TableNotFoundError, InvalidInputError, InvalidOptionError, UnsupportedError,
-    CommitConflictError
+    Raises TableNotFoundError, InvalidInputError, InvalidOptionError, UnsupportedError,,
+    CommitConflictError.
     """
     entry = Catalog.of(arguments).describe(arguments)
     storage = dict(entry.storage_options) or None

@@ -20,19 +20,13 @@ _USAGE = f"{FUNCTION}('table', start[, end]), where start and end are versions o
 def load_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns and options of the change feed of a table.
 
-    Parameters
-    ----------
-    arguments : mapping
-        The name, and ``bounds``: one or two numbers of versions or texts of timestamps, both
-        inclusive, and ``timezone``, the zone of such texts. For Spark's clause, ``starting`` and
-        ``ending`` instead of ``bounds``: each has ``version`` or ``timestamp`` (microseconds), and
-        ``inclusive``; and ``deduplication``, Spark's name of the requested changes.
+    - `arguments`: The name, and ``bounds``: one or two numbers of versions or texts of timestamps,
+      both inclusive, and ``timezone``, the zone of such texts. For Spark's clause, ``starting`` and
+      ``ending`` instead of ``bounds``: each has ``version`` or ``timestamp`` (microseconds), and
+      ``inclusive``; and ``deduplication``, Spark's name of the requested changes.
 
-    Raises
-    ------
-    TableNotFoundError, VersionNotFoundError, InvalidInputError, InvalidOptionError
-    UnsupportedError
-        The statement asks for net changes.
+    Raises TableNotFoundError, VersionNotFoundError, InvalidInputError, InvalidOptionError. Raises
+    UnsupportedError: the statement asks for net changes.
     """
     if arguments.get("deduplication") == "NET_CHANGES":
         raise UnsupportedError(

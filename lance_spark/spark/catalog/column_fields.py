@@ -56,10 +56,7 @@ def table_schema(
 ) -> pa.Schema:
     """Return the columns of a new table that a statement creates.
 
-    Parameters
-    ----------
-    column_metadata, options
-        As in `to_arrow_schema`.
+    - `column_metadata`, `options`: As in `to_arrow_schema`.
     """
     check_names(schema.names, "the statement")
     return to_arrow_schema(schema, column_metadata, **options)

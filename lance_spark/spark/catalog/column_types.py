@@ -24,12 +24,8 @@ _TYPE_OPTION = "arrow."
 def vector_type(schema: Schema, names: Sequence[str], text: str, table: str) -> pa.DataType | None:
     """Return the new type of a column of vectors whose elements get another type.
 
-    None if the names are not the path of the elements of such a column.
-
-    Raises
-    ------
-    UnsupportedError
-        The new type holds fewer values.
+    None if the names are not the path of the elements of such a column. Raises UnsupportedError:
+    the new type holds fewer values.
     """
     if names[-1] != "element":
         return None
@@ -45,10 +41,7 @@ def vector_type(schema: Schema, names: Sequence[str], text: str, table: str) -> 
 def changed_field(schema: Schema, path: str, text: str, table: str) -> pa.Field:
     """Return a column or field with another type.
 
-    Raises
-    ------
-    UnsupportedError
-        The field is inside a map, or its values cannot be cast without a loss.
+    Raises UnsupportedError: the field is inside a map, or its values cannot be cast without a loss.
     """
     nodes = schema.path(path)
     if any(node.logical_type == "map" for node in nodes[:-1]):
@@ -83,10 +76,7 @@ def _check_wider(table: str, path: str, old: pa.DataType, new: pa.DataType) -> N
 def type_with(schema: Schema, column: str, options: Mapping[str, str]) -> pa.DataType | None:
     """Return the type of a column with other options; None if its type stays.
 
-    Raises
-    ------
-    InvalidOptionError
-        The options change more than the type in Arrow.
+    Raises InvalidOptionError: the options change more than the type in Arrow.
     """
     field = schema.field(column)
     if any(node.is_blob for node in field.walk()):
@@ -113,16 +103,10 @@ def type_with(schema: Schema, column: str, options: Mapping[str, str]) -> pa.Dat
 def path_of(schema: Schema, names: Sequence[str]) -> str:
     """Return the path of a column or of a field inside it.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names from the column down. Spark names the items of arrays ``element``, and the entries of
-        maps ``key`` and ``value``.
+    - `names`: Names from the column down. Spark names the items of arrays ``element``, and the
+      entries of maps ``key`` and ``value``.
 
-    Raises
-    ------
-    InvalidInputError
-        The column is not found.
+    Raises InvalidInputError: the column is not found.
     """
     nodes: Sequence[Field] = schema.fields
     parts: list[str] = []

@@ -58,12 +58,9 @@ def like_properties(arguments: Mapping[str, Any]) -> dict[str, Any]:
     If the source is a Lance table, the new table stores its columns in the same way: vectors stay
     vectors. Other properties are not copied, as in Spark.
 
-    Parameters
-    ----------
-    arguments : mapping
-        ``properties`` of the statement; properties of the ``source``, its ``columns`` and its
-        number of ``constraints``; ``keeps_format``: whether the new table has the format of the
-        source.
+    - `arguments`: ``properties`` of the statement; properties of the ``source``, its ``columns``
+      and its number of ``constraints``; ``keeps_format``: whether the new table has the format of
+      the source.
     """
     if arguments["constraints"]:
         raise UnsupportedError(
@@ -95,11 +92,8 @@ def stage_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     The JVM passes the state to `commit_staged` or `abort_staged` at the end of the statement.
 
-    Parameters
-    ----------
-    arguments : mapping
-        Arguments of `create_table`, and ``mode``: ``create``, ``replace`` or
-        ``create_or_replace``.
+    - `arguments`: Arguments of `create_table`, and ``mode``: ``create``, ``replace`` or
+      ``create_or_replace``.
     """
     catalog = Catalog.of(arguments)
     mode = arguments["mode"]

@@ -44,14 +44,9 @@ _OWN = ("impl", "single_level_ns", "parent", "parent_delimiter")
 class Catalog:
     """A catalog as its options describe it.
 
-    Attributes
-    ----------
-    namespace : Namespace
-        Has the tables.
-    parent : tuple of str
-        Namespace in which all names of the catalog are.
-    single_level : bool
-        Whether the catalog shows one namespace.
+    - `namespace`: Has the tables.
+    - `parent`: Namespace in which all names of the catalog are.
+    - `single_level`: Whether the catalog shows one namespace.
     """
 
     namespace: Namespace
@@ -61,12 +56,7 @@ class Catalog:
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Catalog:
-        """Return the catalog of a call.
-
-        Raises
-        ------
-        InvalidOptionError
-        """
+        """Return the catalog of a call. Raises InvalidOptionError."""
         options: dict[str, str] = dict(arguments["catalog"])
         impl = options.get("impl", DEFAULT_IMPL)
         properties = {name: value for name, value in options.items() if name not in _OWN}
@@ -83,10 +73,7 @@ class Catalog:
     def namespace_identifier(self, names: Sequence[str]) -> Identifier:
         """Return the namespace that Spark's name means.
 
-        Raises
-        ------
-        NamespaceNotFoundError
-            The catalog shows one namespace, and the name is of another.
+        Raises NamespaceNotFoundError: the catalog shows one namespace, and the name is of another.
         """
         if self.single_level and names:
             if list(names) != [DEFAULT_NAMESPACE]:
@@ -100,10 +87,7 @@ class Catalog:
     def table_identifier(self, arguments: Mapping[str, Any]) -> Identifier:
         """Return the identifier of the table of a call, which must not be a path.
 
-        Raises
-        ------
-        InvalidInputError
-            The table is named by its path.
+        Raises InvalidInputError: the table is named by its path.
         """
         name = arguments["name"]
         if is_path(arguments):
@@ -113,12 +97,7 @@ class Catalog:
         return (*self.namespace_identifier(arguments["namespace"]), name)
 
     def describe(self, arguments: Mapping[str, Any]) -> TableEntry:
-        """Return where the table of a call is.
-
-        Raises
-        ------
-        TableNotFoundError
-        """
+        """Return where the table of a call is. Raises TableNotFoundError."""
         if is_path(arguments):
             return self.path_entry(arguments["name"])
         return self.namespace.describe_table(self.table_identifier(arguments))
@@ -128,11 +107,8 @@ class Catalog:
 
         As in Iceberg, ``t.tag_x`` is the tag ``x`` of the table ``t``, and ``t.branch_x`` its
         branch, unless a table has the name. The options are empty for other names. The catalog of
-        the session gives the path of the table for ``t``.
-
-        Raises
-        ------
-        TableNotFoundError, NamespaceNotFoundError
+        the session gives the path of the table for ``t``. Raises TableNotFoundError,
+        NamespaceNotFoundError.
         """
         match = _REFERENCE.fullmatch(arguments["name"])
         *namespace, name = arguments["namespace"] or [""]
@@ -156,11 +132,7 @@ class Catalog:
 def entry_of(function: str, arguments: Mapping[str, Any]) -> TableEntry:
     """Return where the table is that a table function names, in a catalog or by its path.
 
-    Raises
-    ------
-    TableNotFoundError
-    InvalidInputError
-        It is a table of another catalog.
+    Raises TableNotFoundError. Raises InvalidInputError: it is a table of another catalog.
     """
     if "catalog" in arguments:
         return Catalog.of(arguments).describe(arguments)

@@ -90,15 +90,9 @@ def stored_name(name: str) -> str:
 def partition_columns(metadata: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns of partitions, if a property names them.
 
-    Parameters
-    ----------
-    metadata : mapping of str to str
-        Metadata of a table, or properties of a statement.
+    - `metadata`: Metadata of a table, or properties of a statement.
 
-    Raises
-    ------
-    InvalidOptionError
-        The value is not a list of names.
+    Raises InvalidOptionError: the value is not a list of names.
     """
     for name, value in metadata.items():
         if SYNONYMS.get(name.lower(), name.lower()) == PARTITION_BY:
@@ -109,9 +103,7 @@ def partition_columns(metadata: Mapping[str, str]) -> tuple[str, ...]:
 def check_partition_columns(properties: Mapping[str, str], schema: pa.Schema, table: str) -> None:
     """Refuse a property that names columns which cannot be columns of partitions.
 
-    Raises
-    ------
-    InvalidOptionError
+    Raises InvalidOptionError.
     """
     from lance_spark.mutations.rows.partial_overwrite import partition_columns as checked
 
@@ -156,16 +148,9 @@ def of_place(entry: TableEntry) -> dict[str, str]:
 def of_new_columns(stored: Mapping[str, str], names: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return the options of new columns that properties of the table have set before.
 
-    Parameters
-    ----------
-    stored : mapping of str to str
-        Metadata of the table.
-    names : iterable of str
+    - `stored`: Metadata of the table.
 
-    Returns
-    -------
-    dict
-        Field metadata as of `WriteOptions.column_metadata`.
+    Returns field metadata as of `WriteOptions.column_metadata`.
     """
     options = {name: value for name, value in stored.items() if is_column_option(name)}
     if not options:
@@ -181,9 +166,7 @@ def of_new_columns(stored: Mapping[str, str], names: Iterable[str]) -> dict[str,
 def check_changeable(name: str) -> None:
     """Refuse to set or remove a property that a table has from its creation.
 
-    Raises
-    ------
-    InvalidOptionError
+    Raises InvalidOptionError.
     """
     if is_write_option(name) or name in RESERVED:
         raise InvalidOptionError(

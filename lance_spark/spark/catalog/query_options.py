@@ -28,16 +28,10 @@ _REFERENCES = frozenset({"version", "tag", "branch", "timestamp"})
 def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns, options and properties of a table.
 
-    Parameters
-    ----------
-    arguments : mapping
-        As of `tables.load_table`, and ``query``: options of the query.
+    - `arguments`: As of `tables.load_table`, and ``query``: options of the query.
 
-    Raises
-    ------
-    TableNotFoundError, VersionNotFoundError
-    InvalidOptionError
-        Also if the query names two versions.
+    Raises TableNotFoundError, VersionNotFoundError. Raises InvalidOptionError: also if the query
+    names two versions.
     """
     # The class of the table checks a path, and lets that of the table pass.
     query = {k: v for k, v in (arguments.get("query") or {}).items() if k.lower() != "path"}
@@ -62,16 +56,11 @@ def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def check_query_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Refuse options that change the columns of a table that is loaded already.
 
-    Parameters
-    ----------
-    arguments : mapping
-        ``name``, ``options`` and ``schema`` of the table, and ``query``, the options of the query.
+    - `arguments`: ``name``, ``options`` and ``schema`` of the table, and ``query``, the options of
+      the query.
 
-    Raises
-    ------
-    UnsupportedError
-    InvalidOptionError
-        An option is not known, has an invalid value, or names another version than the statement.
+    Raises UnsupportedError. Raises InvalidOptionError: an option is not known, has an invalid
+    value, or names another version than the statement.
     """
     from lance_spark.spark.read.reader import open_table
 

@@ -15,12 +15,8 @@ from lance_spark.spark.options.declared import SearchReadKeywords
 class ArgumentType(NamedTuple):
     """The values that a parameter takes.
 
-    Attributes
-    ----------
-    text : str
-        What errors call them.
-    has : callable
-        Whether a value is one of them.
+    - `text`: What errors call them.
+    - `has`: Whether a value is one of them.
     """
 
     text: str
@@ -31,14 +27,8 @@ class ArgumentType(NamedTuple):
 class Signature:
     """A table function.
 
-    Attributes
-    ----------
-    positional : tuple of str
-        Parameters whose arguments need no names.
-    required : tuple of str
-    parameters : mapping of str to ArgumentType
-    nullable : tuple of str
-        Parameters for which NULL has a meaning. Elsewhere NULL is the default.
+    - `positional`: Parameters whose arguments need no names.
+    - `nullable`: Parameters for which NULL has a meaning. Elsewhere NULL is the default.
     """
 
     positional: tuple[str, ...]
@@ -149,15 +139,9 @@ def values_of(
 ) -> dict[str, Any]:
     """Return the arguments of a call by the names of the parameters.
 
-    Parameters
-    ----------
-    signature : Signature
-    function : str
-        The name that the call has.
+    - `function`: The name that the call has.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     if len(positional) > len(signature.positional):
         raise InvalidInputError(

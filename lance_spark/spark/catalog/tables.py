@@ -57,11 +57,8 @@ def list_tables(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns, options and properties of a table.
 
-    Parameters
-    ----------
-    arguments : mapping
-        The name, and ``version`` (number, tag or branch), ``timestamp`` (microseconds), or
-        ``for_write``, which requests the types that a write expects.
+    - `arguments`: The name, and ``version`` (number, tag or branch), ``timestamp`` (microseconds),
+      or ``for_write``, which requests the types that a write expects.
     """
     entry, named = Catalog.of(arguments).describe_reference(arguments)
     return loaded(
@@ -83,16 +80,10 @@ def loaded(
 ) -> dict[str, Any]:
     """Return the description of a table for the JVM (`NamedTable.java`).
 
-    Parameters
-    ----------
-    named : mapping of str to str, optional
-        The tag or branch that the name of the table ends with.
+    - `named`: The tag or branch that the name of the table ends with.
 
-    Raises
-    ------
-    InvalidInputError
-        A tag is written to, or two versions are named.
-    TableNotFoundError, VersionNotFoundError, UnsupportedTypeError
+    Raises TableNotFoundError, VersionNotFoundError, UnsupportedTypeError. Raises InvalidInputError:
+    a tag is written to, or two versions are named.
     """
     if for_write and named is not None and "tag" in named:
         raise InvalidInputError(
@@ -128,10 +119,7 @@ def described(
 ) -> dict[str, Any]:
     """Return the description of a version of a table for the JVM.
 
-    Parameters
-    ----------
-    columns : StructType
-        Columns of a read with the options.
+    - `columns`: Columns of a read with the options.
     """
     return {
         "schema": columns.json(),
@@ -222,10 +210,7 @@ def opened(
 ) -> tuple[Dataset, dict[str, Any]]:
     """Open a version by its number, tag, branch or time; return it and the options that name it.
 
-    Parameters
-    ----------
-    named : mapping of str to str, optional
-        The tag or branch that the name of the table ends with.
+    - `named`: The tag or branch that the name of the table ends with.
     """
     if named:
         if version is not None or timestamp is not None:

@@ -13,10 +13,7 @@ _MICROSECOND = timedelta(microseconds=1)
 def from_microseconds(value: int) -> datetime:
     """Return the time of a number of microseconds.
 
-    Raises
-    ------
-    InvalidInputError
-        The time is out of range.
+    Raises InvalidInputError: the time is out of range.
     """
     try:
         return _EPOCH + timedelta(microseconds=value)

@@ -465,7 +465,7 @@ class OverwriteFields(Options):
     txn_app_id: str | None = option(
         non_blank,
         "who writes: a write of `txnVersion` that the table has already is [left "
-        "out](../howto/append-and-overwrite.md#write-once)",
+        "out](../howto/append-and-overwrite.md#idempotent-writes)",
         camel_case=True,
     )
     txn_version: int | None = option(

@@ -14,19 +14,13 @@ from lance_spark.storage.uri import parse_uri
 
 @dataclass(frozen=True, kw_only=True)
 class FeedOptions(FeedFields):
-    """The changes of a table that are read.
-
-    Versions and times are inclusive; times are in UTC.
-    """
+    """The changes of a table that are read. Versions and times are inclusive; times are in UTC."""
 
     @classmethod
     def parse(cls, options: ReadOptions) -> FeedOptions:
         """Parse the options of a read that are about changes.
 
-        Raises
-        ------
-        InvalidOptionError
-            A value is invalid, or two options exclude each other.
+        Raises InvalidOptionError: a value is invalid, or two options exclude each other.
         """
         with naming(parse_uri(options.path).display):
             return cls._parse(options)
@@ -58,9 +52,7 @@ class FeedOptions(FeedFields):
     def of_batch(self, options: ReadOptions) -> FeedOptions:
         """Return the options, checked for a change feed that a batch query reads.
 
-        Raises
-        ------
-        InvalidOptionError
+        Raises InvalidOptionError.
         """
         if not self.read_change_feed:
             raise InvalidOptionError(
@@ -78,12 +70,7 @@ class FeedOptions(FeedFields):
         return self
 
     def of_stream(self, options: ReadOptions) -> FeedOptions:
-        """Return the options, checked for a stream.
-
-        Raises
-        ------
-        InvalidOptionError
-        """
+        """Return the options, checked for a stream. Raises InvalidOptionError."""
         _refuse_options_of_a_version(
             options, "a stream begins at startingVersion, or at the newest version, and goes on"
         )

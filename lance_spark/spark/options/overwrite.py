@@ -11,7 +11,7 @@ from lance_spark.spark.options import values
 from lance_spark.spark.options.declared import DYNAMIC, OverwriteFields
 from lance_spark.spark.options.option import parsed
 from lance_spark.spark.options.write import WriteOptions
-from lance_spark.table.commit.idempotency import WriteToken, write_of
+from lance_spark.table.commit.idempotency import WriteToken
 
 if TYPE_CHECKING:
     from lance_spark.scan.predicates.sql import SqlSettings
@@ -23,15 +23,11 @@ if TYPE_CHECKING:
 class PartitionOverwrite:
     """An overwrite that replaces the rows whose values of some columns occur in the new rows.
 
-    Attributes
-    ----------
-    columns : tuple of str
-        The columns that the write names. Empty for those that the property of the table names.
-    is_required : bool
-        Whether the write asks for partitions itself: without columns it is refused. Otherwise the
-        session asks for it, which means the whole table if nothing names columns.
-    without_null : frozenset of str
-        Columns of which null equals no value.
+    - `columns`: The columns that the write names. Empty for those that the property of the table
+      names.
+    - `is_required`: Whether the write asks for partitions itself: without columns it is refused.
+      Otherwise the session asks for it, which means the whole table if nothing names columns.
+    - `without_null`: Columns of which null equals no value.
     """
 
     columns: tuple[str, ...] = ()
@@ -42,9 +38,7 @@ class PartitionOverwrite:
     def parse(cls, given: OverwriteFields) -> PartitionOverwrite | None:
         """Return the partitions of an overwrite; None if it replaces all rows, or by a condition.
 
-        Raises
-        ------
-        InvalidOptionError
+        Raises InvalidOptionError.
         """
         has_condition = given.replace_where is not None
         mode, session = given.partition_overwrite_mode, given.session_overwrite_mode
@@ -97,42 +91,29 @@ class PartitionOverwrite:
 class OverwriteOptions:
     """The effect of a write on the existing rows and columns of a table.
 
-    Attributes
-    ----------
-    merge_schema : bool
-        Whether an append may bring new columns.
-    write_token : WriteToken or None
-        Identifies the write; it is skipped if the table's history has it already.
-    replace_where : str or None
-        Predicate in Spark's SQL: an overwrite replaces the rows that meet it, and no others.
-    partitions : PartitionOverwrite or None
-        An overwrite replaces the rows whose values of some columns occur in the new rows. None to
-        replace all rows.
-    timezone : str or None
-        Time zone of the timestamps in `replace_where` that have none.
-    settings : SqlSettings or None
-        Settings of the session, if the optimizer rule has sent them.
-    replaces_rows : bool
-        Whether an overwrite of all rows keeps the columns of the table.
-    is_by_name : bool
-        Whether the table has a name, and keeps its columns.
-    where_forms : list of dict
-        An overwrite replaces the rows that meet these filters (`filter_trees`), and no others.
-    given : mapping of str to dict
-        The filters of the columns to which the clause PARTITION gives values, by their names.
-    new_table : NewTable or None
-        The table that the write creates or replaces for a statement.
-    must_create : bool
-        Whether the write fails if the table exists at the time of the commit.
-    must_exist : bool
-        Whether the write fails if the table does not exist when the write is planned.
-    rows_read : Version or None
-        The version of the table that the query of an overwrite has read. The write fails if
-        another client has changed rows or columns since this version.
-    query_metadata : mapping of str to str
-        The metadata of columns of the query, as JSON texts, before Spark's optimizer.
-    opened : str or None
-        By which the version is known that the step before an append has read (`write.opened`).
+    - `merge_schema`: Whether an append may bring new columns.
+    - `write_token`: Identifies the write; it is skipped if the table's history has it already.
+    - `replace_where`: Predicate in Spark's SQL: an overwrite replaces the rows that meet it, and no
+      others.
+    - `partitions`: An overwrite replaces the rows whose values of some columns occur in the new
+      rows. None to replace all rows.
+    - `timezone`: Time zone of the timestamps in `replace_where` that have none.
+    - `settings`: Settings of the session, if the optimizer rule has sent them.
+    - `replaces_rows`: Whether an overwrite of all rows keeps the columns of the table.
+    - `is_by_name`: Whether the table has a name, and keeps its columns.
+    - `where_forms`: An overwrite replaces the rows that meet these filters (`filter_trees`), and no
+      others.
+    - `given`: The filters of the columns to which the clause PARTITION gives values, by their
+      names.
+    - `new_table`: The table that the write creates or replaces for a statement.
+    - `must_create`: Whether the write fails if the table exists at the time of the commit.
+    - `must_exist`: Whether the write fails if the table does not exist when the write is planned.
+    - `rows_read`: The version of the table that the query of an overwrite has read. The write fails
+      if another client has changed rows or columns since this version.
+    - `query_metadata`: The metadata of columns of the query, as JSON texts, before Spark's
+      optimizer.
+    - `opened`: By which the version is known that the step before an append has read
+      (`write.opened`).
     """
 
     merge_schema: bool = False
@@ -162,15 +143,9 @@ class OverwriteOptions:
     def of_table(self, property_columns: tuple[str, ...]) -> OverwriteOptions:
         """Return the effect on a table, in which the columns of partitions are known.
 
-        Parameters
-        ----------
-        property_columns : tuple of str
-            Columns that the property of the table names.
+        - `property_columns`: Columns that the property of the table names.
 
-        Raises
-        ------
-        InvalidOptionError
-            The write asks for partitions, and nothing names their columns.
+        Raises InvalidOptionError: the write asks for partitions, and nothing names their columns.
         """
         partitions = self.partitions
         if partitions is None:
@@ -194,15 +169,10 @@ class OverwriteOptions:
     def parse(cls, options: WriteOptions, overwrite: bool) -> OverwriteOptions:
         """Parse the options of a write.
 
-        Parameters
-        ----------
-        overwrite : bool
-            Whether the mode is overwrite, and not append.
+        - `overwrite`: Whether the mode is overwrite, and not append.
 
-        Raises
-        ------
-        InvalidOptionError
-            A value is invalid, or two options exclude each other or do not fit the mode.
+        Raises InvalidOptionError: a value is invalid, or two options exclude each other or do not
+        fit the mode.
         """
         fields = OverwriteFields(**parsed(OverwriteFields, options.overwrite))
         zone = options.overwrite.get("timezone")
@@ -285,6 +255,6 @@ def _settings(session: Any) -> SqlSettings | None:
 
 def _write_token(fields: OverwriteFields) -> WriteToken | None:
     try:
-        return write_of(fields.txn_app_id, fields.txn_version)
+        return WriteToken.of_app(fields.txn_app_id, fields.txn_version)
     except InvalidInputError as error:
         raise InvalidOptionError(f"options {error}") from None

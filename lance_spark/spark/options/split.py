@@ -46,10 +46,7 @@ class SplitOptions:
 def split_options(options: Mapping[str, str]) -> SplitOptions:
     """Sort options by what they are about, and refuse unknown ones.
 
-    Raises
-    ------
-    InvalidOptionError
-        An option is unknown, or set twice with two values.
+    Raises InvalidOptionError: an option is unknown, or set twice with two values.
     """
     plain: dict[str, str] = {}
     columns: dict[str, dict[str, str]] = {}

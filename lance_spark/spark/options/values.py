@@ -88,17 +88,10 @@ def zone(name: str, text: str) -> str:
 def moment(text: str | None, zone: str | None, name: str = "timestamp") -> datetime | None:
     """Return a time in UTC.
 
-    Parameters
-    ----------
-    text : str or None
-        A timestamp in one of Spark's forms, or in ISO 8601.
-    zone : str or None
-        The zone of a text without an offset; None if it is not known.
+    - `text`: A timestamp in one of Spark's forms, or in ISO 8601.
+    - `zone`: The zone of a text without an offset; None if it is not known.
 
-    Raises
-    ------
-    InvalidOptionError
-        The text is not a time, or has no offset and the zone is not known.
+    Raises InvalidOptionError: the text is not a time, or has no offset and the zone is not known.
     """
     if text is None:
         return None
@@ -130,10 +123,7 @@ def moment(text: str | None, zone: str | None, name: str = "timestamp") -> datet
 def column_names(name: str, text: str) -> tuple[str, ...]:
     """Return the column names of a JSON list, or of a text with commas between them.
 
-    Raises
-    ------
-    InvalidOptionError
-        The text is neither, or a name occurs twice.
+    Raises InvalidOptionError: the text is neither, or a name occurs twice.
     """
     names = json_list(text) if text.lstrip().startswith("[") else split_names(text)
     if names is None or not all(isinstance(name, str) and name.strip() for name in names):
@@ -211,10 +201,7 @@ def json_of(name: str, text: str) -> Any:
 def json_object(description: str) -> Parser:
     """Return the parser of a JSON object. Its error shows no part of the text.
 
-    Parameters
-    ----------
-    description : str
-        What the object is, after "must be a JSON object".
+    - `description`: What the object is, after "must be a JSON object".
     """
 
     def parse(name: str, text: str) -> dict[str, Any]:
@@ -235,12 +222,8 @@ def shown(text: str) -> str:
 def checked_storage(options: Mapping[str, Any], path: str | None) -> dict[str, Any]:
     """Return options of the store, checked for the store of a path.
 
-    Values may be secrets, so no message shows one. Without a valid path nothing is checked.
-
-    Raises
-    ------
-    InvalidOptionError
-        A value is invalid, or this store does not support the option.
+    Values may be secrets, so no message shows one. Without a valid path nothing is checked. Raises
+    InvalidOptionError: a value is invalid, or this store does not support the option.
     """
     if path is not None and options:
         try:
@@ -255,11 +238,8 @@ def checked_storage(options: Mapping[str, Any], path: str | None) -> dict[str, A
 def base_paths(name: str, text: str) -> tuple[BasePath, ...]:
     """Return the base paths of a new table.
 
-    Raises
-    ------
-    InvalidOptionError
-        The value is not a JSON list of objects with a path, or two of them share a name, path or
-        id.
+    Raises InvalidOptionError: the value is not a JSON list of objects with a path, or two of them
+    share a name, path or id.
     """
     entries = json_list(text)
     if entries is None or not all(_is_base(entry) for entry in entries):

@@ -29,16 +29,10 @@ NO_PATH_ON_WRITE = (
 class WriteOptions(WriteFields, StreamFields, UpsertFields):
     """Options of a write.
 
-    Attributes
-    ----------
-    path : str
-    overwrite : mapping of str to str
-        Options of partial overwrites, schema merging and writes that are made once, which
-        `OverwriteOptions` parses.
-    column_metadata : mapping of str to mapping of str to str
-        Field metadata that options set, by the column's name in lower case.
-    storage_options : mapping, not shown by `repr`
-        Arguments of the fsspec file system.
+    - `overwrite`: Options of partial overwrites, schema merging and writes that are made once,
+      which `OverwriteOptions` parses.
+    - `column_metadata`: Field metadata that options set, by the column's name in lower case.
+    - `storage_options`: Arguments of the fsspec file system.
     """
 
     path: str
@@ -50,10 +44,7 @@ class WriteOptions(WriteFields, StreamFields, UpsertFields):
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
         """Parse Spark's options.
 
-        Raises
-        ------
-        InvalidOptionError
-            An option is unknown or only for reads, or its value is invalid.
+        Raises InvalidOptionError: an option is unknown or only for reads, or its value is invalid.
         """
         with naming_path(options):
             return cls._parse(options)

@@ -90,10 +90,7 @@ _TYPES = {
 def to_streams(schema: spark.StructType) -> str:
     """Turn the schema of a scan into that of Arrow streams, in place, if all types allow it.
 
-    Returns
-    -------
-    str
-        `YES`, or the column that does not allow it.
+    Returns `YES`, or the column that does not allow it.
     """
     obstacle = _obstacle(schema)
     if obstacle is None:
@@ -121,15 +118,9 @@ def _is_columnar(data_type: spark.DataType) -> bool:
 def streams(batches: Iterator[pa.RecordBatch], may_share: bool = False) -> Iterator[pa.RecordBatch]:
     """Yield a row of the columns `SENT` for each batch, or for each part of a large batch.
 
-    Parameters
-    ----------
-    may_share : bool
-        Whether batches may go to shared memory.
+    - `may_share`: Whether batches may go to shared memory.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        One row has more bytes than an array of a JVM.
+    Raises UnsupportedTypeError: one row has more bytes than an array of a JVM.
     """
     for batch in batches:
         for part, size in _parts(_compact(batch)):

@@ -73,17 +73,10 @@ _MAX_DEPTH = 100
 def to_predicate(tree: dict[str, Any], schema: Schema) -> Predicate:
     """Return the predicate of a tree.
 
-    Parameters
-    ----------
-    schema : Schema
-        Names and types of the columns.
+    - `schema`: Names and types of the columns.
 
-    Raises
-    ------
-    InvalidInputError
-        A column is not found, or its type has no such filter.
-    UnsupportedError
-        The tree is malformed, or this release does not know a part of it.
+    Raises InvalidInputError: a column is not found, or its type has no such filter. Raises
+    UnsupportedError: the tree is malformed, or this release does not know a part of it.
     """
     return _TreeParser(schema).predicate(tree, 0)
 
@@ -100,10 +93,7 @@ def columns_of(tree: object) -> Iterator[tuple[str, ...]]:
 def literal(tree: dict[str, Any]) -> Typed:
     """Return a literal: a value of Python, or a number of days or microseconds.
 
-    Raises
-    ------
-    UnsupportedError
-        The tree is not one of a literal, or its type is not known.
+    Raises UnsupportedError: the tree is not one of a literal, or its type is not known.
     """
     text, name = tree.get("lit"), tree.get("type")
     if tree.keys() != {"lit", "type"} or not isinstance(name, str):

@@ -40,10 +40,7 @@ _NUMBERS = (
 def pack(schema: spark.StructType, names: Sequence[str]) -> None:
     """Pack columns of a schema in place.
 
-    Raises
-    ------
-    UnsupportedError
-        A named column is not an array of numbers.
+    Raises UnsupportedError: a named column is not an array of numbers.
     """
     fields = list(schema.fields)
     items: list[spark.StructField] = []
@@ -61,10 +58,7 @@ def packed(batches: Iterator[pa.RecordBatch], names: Sequence[str]) -> Iterator[
 
     A batch whose bytes are more than 32-bit offsets can address is split.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names of columns that are lists of numbers.
+    - `names`: Names of columns that are lists of numbers.
     """
     for batch in batches:
         yield from _packed(batch, names)

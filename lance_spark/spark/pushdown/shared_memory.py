@@ -42,19 +42,11 @@ _FIRST_PLACE = 4096
 class SharedMemory:
     """The memory of a worker.
 
-    Attributes
-    ----------
-    name : str
-        Name of the file, by which the JVM maps it.
-    id : int
-        Differs from the id of an earlier process whose memory had the same name.
-    number : int
-        Number of the last batch.
+    - `name`: Name of the file, by which the JVM maps it.
+    - `id`: Differs from the id of an earlier process whose memory had the same name.
+    - `number`: Number of the last batch.
 
-    Raises
-    ------
-    OSError
-        The system has no such memory.
+    Raises OSError: the system has no such memory.
     """
 
     def __init__(self) -> None:

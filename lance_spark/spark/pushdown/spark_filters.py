@@ -67,10 +67,7 @@ _PYTHON_TYPES: dict[type[spark.DataType], tuple[type, ...]] = {
 class PushFilters:
     """The `pushFilters` of a reader.
 
-    Parameters
-    ----------
-    push : callable
-        Takes filters, and returns those that Spark has to check.
+    - `push`: Takes filters, and returns those that Spark has to check.
     """
 
     def __init__(self, push: Callable[[Sequence[Any]], list[Any]]) -> None:
@@ -87,10 +84,7 @@ def push(
 ) -> tuple[list[Predicate], list[Any]]:
     """Return the predicates of filters, and the filters that have none.
 
-    Parameters
-    ----------
-    schema : StructType
-        Types that Spark takes the columns for.
+    - `schema`: Types that Spark takes the columns for.
     """
     predicates: list[Predicate] = []
     refused: list[Any] = []

@@ -35,19 +35,11 @@ def needed_columns(
 ) -> spark.StructType:
     """Return the columns of aggregates. Structs have no other children than those.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        All columns that can be read.
-    table : str
-        What to call the table in errors.
+    - `schema`: All columns that can be read.
+    - `table`: What to call the table in errors.
 
-    Raises
-    ------
-    SchemaMismatchError
-        The table has no such column any more.
-    UnsupportedError
-        A column is not a struct.
+    Raises SchemaMismatchError: the table has no such column any more. Raises UnsupportedError: a
+    column is not a struct.
     """
     # Maps names to the tree of their children, or to None for a whole column.
     tree: dict[str, Any] = {}
@@ -91,17 +83,10 @@ def check_types(request: Request, columns: spark.StructType, output: spark.Struc
     A user's schema, or a DataFrame that was made before another client replaced a column, may name
     another type. The smallest string is not the smallest number.
 
-    Parameters
-    ----------
-    columns : StructType
-        The result of `needed_columns`.
-    output : StructType
-        A field for each group and then for each aggregate.
+    - `columns`: The result of `needed_columns`.
+    - `output`: A field for each group and then for each aggregate.
 
-    Raises
-    ------
-    SchemaMismatchError
-        As for rows with these types.
+    Raises SchemaMismatchError: as for rows with these types.
     """
     from lance_spark.spark.types.convert import check_conversion
     from lance_spark.spark.types.mapping import batch_schema
@@ -134,15 +119,10 @@ def known_values(
 ) -> list[pa.Array] | None:
     """Return the values of aggregates over all rows from the manifest and from indexes.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        All columns that can be read.
+    - `schema`: All columns that can be read.
 
-    Returns
-    -------
-    list of pyarrow.Array or None
-        An array of length 1 for each aggregate; None if a value is not known without reading rows.
+    Returns an array of length 1 for each aggregate; None if a value is not known without reading
+    rows.
     """
     values = []
     bounds: dict[tuple[str, ...], MinMax | None] = {}

@@ -107,17 +107,10 @@ def read_on_driver(
 ) -> bytes | None:
     """Read the rows of all partitions of a plan, if they are few.
 
-    Parameters
-    ----------
-    size : int or None
-        Maximum number of bytes of their rows, if it is known.
-    read_rows : callable
-        Returns the rows of a partition, as a task would. Several threads call it.
+    - `size`: Maximum number of bytes of their rows, if it is known.
+    - `read_rows`: Returns the rows of a partition, as a task would. Several threads call it.
 
-    Returns
-    -------
-    bytes or None
-        An Arrow stream; None if tasks are to read the rows.
+    Returns an Arrow stream; None if tasks are to read the rows.
     """
     budget = plan.options.driver_read_bytes
     if plan.request.tasks or budget == 0:
@@ -230,7 +223,7 @@ def _blobs_are_small(plan: Plan, partitions: Sequence[LancePartition]) -> bool:
 def _is_decided_by_indexes(plan: Plan, partitions: Sequence[LancePartition]) -> bool:
     """Return whether indexes have shown which rows meet all filters."""
     decided = {
-        index.column for index in plan.indexes if index.index_type in _EXACT and not index.left
+        index.column for index in plan.indexes if index.index_type in _EXACT and not index.deferred
     }
     for partition in partitions:
         task = partition.task

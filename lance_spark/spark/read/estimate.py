@@ -37,14 +37,9 @@ def estimated_size(
 ) -> int | None:
     """Return the bytes that rows take in Spark; None if a size is unknown.
 
-    Parameters
-    ----------
-    fragments : sequence of Fragment
-        All fragments of the table.
-    rows : int
-        Number of rows that the scan returns.
-    read : Schema
-        Columns that the scan returns.
+    - `fragments`: All fragments of the table.
+    - `rows`: Number of rows that the scan returns.
+    - `read`: Columns that the scan returns.
     """
     if any(node.is_blob and has_bytes(node) for field in read.fields for node in field.walk()):
         return None

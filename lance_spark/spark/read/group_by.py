@@ -36,13 +36,8 @@ _MAX_LONG = 2**63 - 1
 class GroupedRows:
     """Aggregates batches.
 
-    Parameters
-    ----------
-    groups : sequence of tuple of str
-        Paths of the columns whose values make a group.
-    aggregates : sequence of Aggregate
-    output : pyarrow.Schema
-        Columns of the groups, then of the aggregates.
+    - `groups`: Paths of the columns whose values make a group.
+    - `output`: Columns of the groups, then of the aggregates.
     """
 
     def __init__(
@@ -255,10 +250,7 @@ def merged_on_driver(
 ) -> list[pa.RecordBatch]:
     """Return one row for each group, from the rows of all partitions.
 
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        A sum does not fit its type.
+    Raises pyarrow.ArrowInvalid: a sum does not fit its type.
     """
     keys = [(name,) for name in output.names[: len(groups)]]
     merging = [

@@ -39,17 +39,10 @@ _ORDERED = {
 def sorted_columns(fields: Sequence[Field], names: Iterable[str]) -> tuple[SortedColumn, ...]:
     """Return the columns to record after a sort in ascending order, nulls first.
 
-    Parameters
-    ----------
-    fields : sequence of Field
-        Top-level columns of the table.
-    names : iterable of str
-        Names of the sort keys, as Spark finds them.
+    - `fields`: Top-level columns of the table.
+    - `names`: Names of the sort keys, as Spark finds them.
 
-    Returns
-    -------
-    tuple of SortedColumn
-        The first keys, up to one whose type is not reported.
+    Returns the first keys, up to one whose type is not reported.
     """
     columns: list[SortedColumn] = []
     for name in names:
@@ -66,17 +59,10 @@ def reported_order(
 ) -> tuple[SortOrder, ...]:
     """Return the order of the rows of a version, by columns of a scan.
 
-    Parameters
-    ----------
-    fields : sequence of Field
-        Top-level columns of the table.
-    wanted : StructType
-        Columns of the scan, some of which may be columns of every table.
+    - `fields`: Top-level columns of the table.
+    - `wanted`: Columns of the scan, some of which may be columns of every table.
 
-    Returns
-    -------
-    tuple of SortOrder
-        Empty if the version is not known to be sorted.
+    Empty if the version is not known to be sorted.
     """
     columns = order_of(manifest)
     if not columns:

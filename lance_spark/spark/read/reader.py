@@ -45,15 +45,10 @@ _REFERENCES = ("branch", "tag", "timestamp")
 class LanceReader(TaskObject, DataSourceReader):
     """Reads the columns of a Spark schema.
 
-    Parameters
-    ----------
-    schema : StructType
-        The table's own schema, or a user's, which may have fewer columns, wider types, and row
-        columns such as _rowid. With aggregates, one column for each aggregate.
-    request : Request, optional
-        Of the rule of Spark's optimizer.
-    columnar : str, optional
-        Whether tasks return columns, if the request asks for them (`pushdown.columnar`).
+    - `schema`: The table's own schema, or a user's, which may have fewer columns, wider types, and
+      row columns such as _rowid. With aggregates, one column for each aggregate.
+    - `request`: Of the rule of Spark's optimizer.
+    - `columnar`: Whether tasks return columns, if the request asks for them (`pushdown.columnar`).
     """
 
     def __init__(
@@ -97,14 +92,9 @@ class LanceReader(TaskObject, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the scan. With a request, the first partition is the reply to it (`PlanReply`).
 
-        Raises
-        ------
-        SchemaMismatchError
-            The table lacks a column of the schema, or its type cannot be read as the schema's.
-        InvalidInputError
-            The option filter is not a predicate on the table's columns.
-        UnsupportedError
-            This release does not know a part of the request.
+        Raises SchemaMismatchError: the table lacks a column of the schema, or its type cannot be
+        read as the schema's. Raises InvalidInputError: the option filter is not a predicate on the
+        table's columns. Raises UnsupportedError: this release does not know a part of the request.
         """
         from lance_spark.spark.pushdown.request import Request
 
@@ -354,14 +344,10 @@ class LanceReader(TaskObject, DataSourceReader):
 class Scan:
     """Converts the rows of a task for Spark.
 
-    Attributes
-    ----------
-    ahead : bool
-        Whether a thread prefetches.
-    keep_dictionaries : bool
-        Whether strings and bytes that are stored with a dictionary stay dictionary arrays.
-    top : FirstRows or None
-        The only rows that are wanted.
+    - `ahead`: Whether a thread prefetches.
+    - `keep_dictionaries`: Whether strings and bytes that are stored with a dictionary stay
+      dictionary arrays.
+    - `top`: The only rows that are wanted.
     """
 
     task: ScanTask
@@ -375,12 +361,9 @@ class Scan:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows that meet a residual filter, in an Arrow schema that Spark expects.
 
-        Raises
-        ------
-        UnsupportedTypeError
-            A value, or a type, has no counterpart in Spark.
+        Raises UnsupportedTypeError: a value, or a type, has no counterpart in Spark.
         """
-        from lance_spark.scan.task import keeping_dictionaries
+        from lance_spark.scan.task import with_dictionaries
         from lance_spark.spark.types.convert import BatchConverter
         from lance_spark.spark.types.mapping import batch_schema
 
@@ -393,7 +376,7 @@ class Scan:
 
                     batches = top_batches(task, self.top, self.metrics)
                 else:
-                    task = keeping_dictionaries(task) if keep else task
+                    task = with_dictionaries(task) if keep else task
                     batches = task.batches(self.metrics, prefetch=self.ahead)
                 for batch in batches:
                     yield from convert(batch) if len(output) else (batch.select([]),)
@@ -431,15 +414,10 @@ def version_of(dataset: Dataset, options: ReadOptions) -> Version:
 def open_table(options: ReadOptions, planned: Version | None = None) -> Dataset:
     """Open the version that the options name.
 
-    Parameters
-    ----------
-    planned : Version, optional
-        Version to open instead of the newest, or of a tag or time, which later queries may find at
-        another version.
+    - `planned`: Version to open instead of the newest, or of a tag or time, which later queries may
+      find at another version.
 
-    Raises
-    ------
-    TableNotFoundError, VersionNotFoundError, StorageError
+    Raises TableNotFoundError, VersionNotFoundError, StorageError.
     """
     from lance_spark.table import open as opening
 
@@ -475,9 +453,7 @@ def dataset_of(table: OpenTable, options: ReadOptions) -> Dataset:
 def presumed_table(options: ReadOptions, query: str | None = None) -> PresumedTable | None:
     """Return the version that is presumed to be the newest; None if it must be looked up first.
 
-    Raises
-    ------
-    InvalidOptionError, StorageError
+    Raises InvalidOptionError, StorageError.
     """
     if not _reads_newest(options):
         return None

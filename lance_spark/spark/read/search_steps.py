@@ -28,10 +28,7 @@ _NUMBER = "__number"
 def text_steps(limit: int | None, ties: Sequence[str] = (ROW_ADDRESS.name,)) -> list[Step]:
     """Return the steps to the rows with the greatest scores.
 
-    Parameters
-    ----------
-    ties : sequence of str
-        The columns that order rows with equal scores.
+    - `ties`: The columns that order rows with equal scores.
     """
     order: Step = ("order", [(SCORE.name, True), *((name, False) for name in ties)])
     return [order] if limit is None else [order, ("limit", limit)]
@@ -40,10 +37,7 @@ def text_steps(limit: int | None, ties: Sequence[str] = (ROW_ADDRESS.name,)) -> 
 def nearest_steps(k: int, *, is_batch: bool, ties: Sequence[str] = (ROW_ID.name,)) -> list[Step]:
     """Return the steps to the nearest rows: of each query, if there are several.
 
-    Parameters
-    ----------
-    ties : sequence of str
-        The columns that order rows with equal distances.
+    - `ties`: The columns that order rows with equal distances.
     """
     keys = [(name, False) for name in (DISTANCE.name, *ties)]
     if not is_batch:

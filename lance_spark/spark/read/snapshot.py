@@ -23,16 +23,10 @@ _OPENED: LastUsed[tuple[str, int, int, str], OpenTable] = LastUsed(2)
 class TableSnapshot:
     """A reference to one version of a table, small enough to send to executors.
 
-    Attributes
-    ----------
-    uri : str
-        Root of the table, or of a branch.
-    storage_options : mapping, not shown by `repr`
-    written : int
-        When the version was written, in nanoseconds. A table that was created
-        again at the same path has the same version numbers, but other times.
-    target_bases : TargetBases
-        Base paths that the data files of the change go to.
+    - `uri`: Root of the table, or of a branch.
+    - `written`: When the version was written, in nanoseconds. A table that was created again at the
+      same path has the same version numbers, but other times.
+    - `target_bases`: Base paths that the data files of the change go to.
     """
 
     uri: str = field(repr=False)
@@ -44,11 +38,8 @@ class TableSnapshot:
     def open(self) -> OpenTable:
         """Open the table. The process keeps the two tables that were opened last.
 
-        Raises
-        ------
-        VersionNotFoundError
-            The version was cleaned up, or the table was created again.
-        CorruptTableError, StorageError
+        Raises CorruptTableError, StorageError. Raises VersionNotFoundError: the version was cleaned
+        up, or the table was created again.
         """
         options = json.dumps(dict(self.storage_options), sort_keys=True, default=repr)
         key = (self.uri, self.version, self.written, options)

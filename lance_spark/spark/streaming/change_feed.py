@@ -63,10 +63,8 @@ class ChangePartition(InputPartition):
 class ChangeFeedReader(TaskObject, DataSourceReader):
     """Reads the changes of some versions.
 
-    Parameters
-    ----------
-    schema : StructType
-        Schema of the feed or of the user. The latter may have fewer columns and wider types.
+    - `schema`: Schema of the feed or of the user. The latter may have fewer columns and wider
+      types.
     """
 
     def __init__(self, options: ReadOptions, feed: FeedOptions, schema: StructType) -> None:
@@ -77,12 +75,9 @@ class ChangeFeedReader(TaskObject, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Find the changes, and split them into tasks.
 
-        Raises
-        ------
-        VersionNotFoundError
-            A requested version, or the version before it, does not exist, or no longer.
-        SchemaMismatchError
-            A column is missing, or has another type in one of the versions.
+        Raises VersionNotFoundError: a requested version, or the version before it, does not exist,
+        or no longer. Raises SchemaMismatchError: a column is missing, or has another type in one of
+        the versions.
         """
         span = Span.of(self.options, self.feed)
         changes = list(changes_between(span.table, span.first, span.last))
@@ -100,12 +95,8 @@ class ChangeFeedReader(TaskObject, DataSourceReader):
 class Span:
     """Versions of a table whose changes are read.
 
-    Attributes
-    ----------
-    table : OpenTable
-        The newest version.
-    first, last : int
-        Both inclusive; empty if the first is greater.
+    - `table`: The newest version.
+    - `first`, `last`: Both inclusive; empty if the first is greater.
     """
 
     table: OpenTable
@@ -116,12 +107,8 @@ class Span:
     def of(cls, options: ReadOptions, feed: FeedOptions) -> Span:
         """Find the versions that options name.
 
-        Raises
-        ------
-        VersionNotFoundError
-            A version does not exist.
-        InvalidOptionError
-            The last is before the first.
+        Raises VersionNotFoundError: a version does not exist. Raises InvalidOptionError: the last
+        is before the first.
         """
         table = newest_of(options)
         last = _last(table, feed)
@@ -150,9 +137,7 @@ def newest_of(options: ReadOptions) -> OpenTable:
 def feed_schema(options: ReadOptions, feed: FeedOptions) -> pa.Schema:
     """Return the Arrow schema of a feed.
 
-    Raises
-    ------
-    VersionNotFoundError, InvalidInputError, InvalidOptionError
+    Raises VersionNotFoundError, InvalidInputError, InvalidOptionError.
     """
     table = newest_of(options)
     manifest = _manifest(table, _last(table, feed))
@@ -170,16 +155,10 @@ def tasks_of(
 ) -> list[ChangeTask]:
     """Split changes into tasks that return the columns of a Spark schema.
 
-    Parameters
-    ----------
-    manifest : Manifest
-        Manifest of the last version, or of a later one.
-    same_ids : frozenset of int, optional
-        Ids of fields that mean the same columns in all versions; see `plan_changes`.
+    - `manifest`: Manifest of the last version, or of a later one.
+    - `same_ids`: Ids of fields that mean the same columns in all versions; see `plan_changes`.
 
-    Raises
-    ------
-    SchemaMismatchError
+    Raises SchemaMismatchError.
     """
     visible = FeedColumns.of(
         manifest, _selected(options, manifest, all_columns=True), options.blob_handling
@@ -220,21 +199,11 @@ def spark_rows(
 def first_version(table: OpenTable, feed: FeedOptions) -> int | None:
     """Return the first version that options name; None if they name none.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The newest version of the branch.
+    - `table`: The newest version of the branch.
 
-    Returns
-    -------
-    int or None
-        One more than the newest version if all are older than the starting timestamp.
-
-    Raises
-    ------
-    VersionNotFoundError
-        The version does not exist, or versions before the starting timestamp were removed, so the
-        first version is unknown.
+    Returns one more than the newest version if all are older than the starting timestamp. Raises
+    VersionNotFoundError: the version does not exist, or versions before the starting timestamp were
+    removed, so the first version is unknown.
     """
     first = feed.starting_version
     if feed.starting_timestamp is not None:
@@ -284,10 +253,7 @@ def _selected(
 ) -> list[str] | None:
     """Return the columns and row columns of the options; None for all columns.
 
-    Raises
-    ------
-    InvalidOptionError
-        The column does not exist, or is a child of a struct.
+    Raises InvalidOptionError: the column does not exist, or is a child of a struct.
     """
     from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS, ROW_ID, ROW_OFFSET
 

@@ -29,14 +29,9 @@ _KEYS = frozenset({"version", "index", "snapshot"})
 class Position:
     """A position in the history of a table.
 
-    Attributes
-    ----------
-    index : int
-        Number of fragments of the version that have been read.
-    snapshot : bool
-        Whether `index` counts all fragments of the version, not only new fragments.
-    seen : str
-        Identity of the version `last`; empty if unknown.
+    - `index`: Number of fragments of the version that have been read.
+    - `snapshot`: Whether `index` counts all fragments of the version, not only new fragments.
+    - `seen`: Identity of the version `last`; empty if unknown.
     """
 
     version: int
@@ -63,10 +58,8 @@ class Position:
     def parse(cls, value: object) -> Position:
         """Parse the JSON value of a checkpoint.
 
-        Raises
-        ------
-        InvalidInputError
-            The value is not a position: the checkpoint belongs to another source.
+        Raises InvalidInputError: the value is not a position: the checkpoint belongs to another
+        source.
         """
         if isinstance(value, dict) and value.keys() - {"seen"} == _KEYS:
             version, index, snapshot = value["version"], value["index"], value["snapshot"]

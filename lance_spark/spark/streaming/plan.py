@@ -54,12 +54,8 @@ _KEPT_FRAGMENTS = 200_000
 class Part:
     """The part of a version that a batch reads.
 
-    Attributes
-    ----------
-    fragments : tuple of Fragment
-        New fragments; empty in a change feed.
-    changes : VersionChanges or None
-        Changes of the version in a change feed.
+    - `fragments`: New fragments; empty in a change feed.
+    - `changes`: Changes of the version in a change feed.
     """
 
     manifest: Manifest
@@ -71,10 +67,8 @@ class Part:
 class Limit:
     """The size limit of a batch, which reads at least one fragment or the changes of one version.
 
-    Attributes
-    ----------
-    fragments, bytes, versions : int or None
-        Limits; None for unlimited. Versions without rows count as well.
+    - `fragments`, `bytes`, `versions`: Limits; None for unlimited. Versions without rows count as
+      well.
     """
 
     fragments: int | None = None
@@ -107,14 +101,9 @@ class _Budget:
 class StreamPlan:
     """Plans the batches of a stream. The last manifests are cached until `forget`.
 
-    Attributes
-    ----------
-    table : OpenTable
-        The table at any version of the branch.
-    change_feed : bool
-        Whether changes are read instead of new rows.
-    skip_changes : bool
-        Whether versions that changed rows are skipped.
+    - `table`: The table at any version of the branch.
+    - `change_feed`: Whether changes are read instead of new rows.
+    - `skip_changes`: Whether versions that changed rows are skipped.
     """
 
     table: OpenTable
@@ -126,17 +115,10 @@ class StreamPlan:
     def next(self, start: Position, newest: int, limit: Limit) -> Position:
         """Return the end of the next batch; `start` without new rows.
 
-        Parameters
-        ----------
-        newest : int
-            The last version to read.
+        - `newest`: The last version to read.
 
-        Raises
-        ------
-        VersionNotFoundError
-            A version was removed before it was read; or the table was recreated.
-        UnsupportedError
-            A version changed rows.
+        Raises VersionNotFoundError: a version was removed before it was read; or the table was
+        recreated. Raises UnsupportedError: a version changed rows.
         """
         self._check_not_ahead(start, newest)
         if newest > start.last:
@@ -169,10 +151,7 @@ class StreamPlan:
     def parts(self, start: Position, end: Position) -> Iterator[Part]:
         """Yield the parts of versions that a batch reads.
 
-        Raises
-        ------
-        VersionNotFoundError, UnsupportedError
-            Errors of `next`.
+        Raises VersionNotFoundError, UnsupportedError: Errors of `next`.
         """
         if start == end and start.seen == end.seen:
             return
@@ -315,11 +294,8 @@ class StreamPlan:
     def check_same(self, position: Position) -> None:
         """Check that the versions read so far belong to the existing table.
 
-        Raises
-        ------
-        VersionNotFoundError
-            The table was recreated.
-        CorruptTableError, StorageError
+        Raises CorruptTableError, StorageError. Raises VersionNotFoundError: the table was
+        recreated.
         """
         if not position.seen:
             return

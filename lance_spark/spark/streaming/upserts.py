@@ -63,12 +63,8 @@ if TYPE_CHECKING:
 class StagedMessage(WriterCommitMessage):
     """The staged rows of one task.
 
-    Parameters
-    ----------
-    path : str, optional
-        The file with the rows; None without rows.
-    columns : dict of str to int
-        Field ids of the table's columns in the file.
+    - `path`: The file with the rows; None without rows.
+    - `columns`: Field ids of the table's columns in the file.
     """
 
     def __init__(self, path: str | None, query_id: str, columns: dict[str, int]) -> None:
@@ -80,19 +76,10 @@ class StagedMessage(WriterCommitMessage):
 class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWriter):
     """Writes the batches of a stream of upserts.
 
-    Parameters
-    ----------
-    schema : StructType
-        Columns of the stream.
+    - `schema`: Columns of the stream.
 
-    Raises
-    ------
-    InvalidOptionError
-        An option does not apply.
-    SchemaMismatchError
-        The columns do not fit the table.
-    InvalidInputError
-        The table has no MemWAL, or no key.
+    Raises InvalidOptionError: an option does not apply. Raises SchemaMismatchError: the columns do
+    not fit the table. Raises InvalidInputError: the table has no MemWAL, or no key.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
@@ -115,11 +102,8 @@ class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task.
 
-        Raises
-        ------
-        InvalidInputError
-            A value does not fit the type of the table, or the query id is unknown.
-        StorageError
+        Raises StorageError. Raises InvalidInputError: a value does not fit the type of the table,
+        or the query id is unknown.
         """
         query_id = self.options.streaming_query_id or query_of_task()
         convert = InputConverter(self._columns.target, self._columns.names)
@@ -141,14 +125,9 @@ class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
     ) -> None:
         """Write the rows of a batch to the shards that do not have them.
 
-        Raises
-        ------
-        CommitConflictError
-            Other writers claimed a shard again and again.
-        SchemaMismatchError
-            Another client renamed or dropped a column while the batch ran.
-        InvalidInputError
-            A shard has a later batch of the query.
+        Raises CommitConflictError: other writers claimed a shard again and again. Raises
+        SchemaMismatchError: another client renamed or dropped a column while the batch ran. Raises
+        InvalidInputError: a shard has a later batch of the query.
         """
         if any(message is None for message in messages):
             raise LanceError(
@@ -196,9 +175,7 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> dict[str, StagedM
 def _check_columns(table: OpenTable, staged: dict[str, int]) -> None:
     """Check that the table still has the columns that tasks have staged.
 
-    Raises
-    ------
-    SchemaMismatchError
+    Raises SchemaMismatchError.
     """
     ids = {field.name: field.id for field in table.schema.fields}
     for name, number in staged.items():
@@ -213,14 +190,9 @@ def _check_columns(table: OpenTable, staged: dict[str, int]) -> None:
 class _StreamColumns:
     """The columns of a stream, and what they are for.
 
-    Attributes
-    ----------
-    names : list of str
-        For each column of the stream, the table's column, or its own name.
-    target : pyarrow.Schema
-        The columns that are staged.
-    ids : dict of str to int
-        Field ids of the table's columns among them.
+    - `names`: For each column of the stream, the table's column, or its own name.
+    - `target`: The columns that are staged.
+    - `ids`: Field ids of the table's columns among them.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.write.planning import make_writer
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
-from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken, overtaken
+from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken, stale_batch_error
 from lance_spark.table.commit.transaction import read_transaction, with_message
 from lance_spark.table.commit.write_commit import commit_on_newest
 from lance_spark.table.commit.write_job import WriteJob
@@ -62,12 +62,8 @@ _SPARK_QUERY_ID = "sql.streaming.queryId"
 class StreamCommitMessage(WriterCommitMessage):
     """The fragments of one task, and the write that they belong to.
 
-    Parameters
-    ----------
-    job : WriteJob
-        The write; equal in all messages of a batch.
-    fragments : sequence of Fragment
-        Fragments without ids, which the commit assigns.
+    - `job`: The write; equal in all messages of a batch.
+    - `fragments`: Fragments without ids, which the commit assigns.
     """
 
     def __init__(self, job: WriteJob, fragments: Sequence[Fragment], query_id: str) -> None:
@@ -79,10 +75,7 @@ class StreamCommitMessage(WriterCommitMessage):
 class LanceStreamWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWriter):
     """Writes the batches of a stream.
 
-    Parameters
-    ----------
-    overwrite : bool
-        True if each batch replaces the whole table.
+    - `overwrite`: True if each batch replaces the whole table.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
@@ -99,11 +92,8 @@ class LanceStreamWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task.
 
-        Raises
-        ------
-        InvalidInputError
-            A value does not fit the type of the table, or the query id is unknown.
-        StorageError
+        Raises StorageError. Raises InvalidInputError: a value does not fit the type of the table,
+        or the query id is unknown.
         """
         query_id = self.options.streaming_query_id or query_of_task()
         writer = self._planned()
@@ -119,12 +109,8 @@ class LanceStreamWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
     ) -> None:
         """Commit the rows of a batch, unless it was committed before.
 
-        Raises
-        ------
-        CommitConflictError
-            Another client committed a conflicting change.
-        InvalidInputError
-            The table has a later batch of the query.
+        Raises CommitConflictError: another client committed a conflicting change. Raises
+        InvalidInputError: the table has a later batch of the query.
         """
         if any(message is None for message in messages):
             raise LanceError(
@@ -186,15 +172,13 @@ class LanceStreamWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
 def _check_repeated(job: WriteJob, write_token: WriteToken | None, version: int) -> None:
     """Check that a version has this batch, and no later one of the query.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     assert write_token is not None
     store = job.store()
     number = write_token.number_of(read_transaction(store, read_version(store, version)))
     if number is not None and number > write_token.number:
-        raise overtaken(store, write_token.id, number, write_token.number)
+        raise stale_batch_error(store, write_token.id, number, write_token.number)
 
 
 def _ours(messages: Sequence[WriterCommitMessage | None]) -> list[StreamCommitMessage]:
@@ -204,10 +188,7 @@ def _ours(messages: Sequence[WriterCommitMessage | None]) -> list[StreamCommitMe
 def query_of_task() -> str:
     """Return the id of the streaming query that a task belongs to.
 
-    Raises
-    ------
-    InvalidInputError
-        The task does not know it.
+    Raises InvalidInputError: the task does not know it.
     """
     from pyspark import TaskContext
 

@@ -111,10 +111,7 @@ def vectors_to_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Ar
 def to_vectors(array: pa.Array, target: pa.DataType, child: Child, column: str) -> pa.Array:
     """Convert lists of equal size to a fixed-size list; null slots get arbitrary values.
 
-    Raises
-    ------
-    InvalidInputError
-        A list has another length.
+    Raises InvalidInputError: a list has another length.
     """
     size = target.list_size
     if pa.types.is_fixed_size_list(array.type):

@@ -54,22 +54,15 @@ _ABSENT = -1
 class BatchConverter:
     """Converts batches of one schema to another.
 
-    Parameters
-    ----------
-    source, target : pyarrow.Schema
-        Columns are matched by name; columns that `target` lacks are left out.
-    reading : bool
-        True from a table to Spark: types must fit for all values. False from Spark to a table: a
-        wider type is converted to a narrower one, with a check of each value.
-    keep_dictionaries : bool
-        Whether dictionary arrays of strings and bytes stay as they are, if Spark can read them.
-    fill_children : bool
-        Whether nullable children of structs that `source` lacks become null, at any depth.
+    - `source`, `target`: Columns are matched by name; columns that `target` lacks are left out.
+    - `reading`: True from a table to Spark: types must fit for all values. False from Spark to a
+      table: a wider type is converted to a narrower one, with a check of each value.
+    - `keep_dictionaries`: Whether dictionary arrays of strings and bytes stay as they are, if Spark
+      can read them.
+    - `fill_children`: Whether nullable children of structs that `source` lacks become null, at any
+      depth.
 
-    Raises
-    ------
-    SchemaMismatchError
-        A column is missing, or its type cannot be converted.
+    Raises SchemaMismatchError: a column is missing, or its type cannot be converted.
     """
 
     def __init__(
@@ -96,10 +89,7 @@ class BatchConverter:
     def __call__(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the batch in the target schema, in pieces if it is too large for 32-bit offsets.
 
-        Raises
-        ------
-        InvalidInputError, UnsupportedTypeError
-            The target type cannot hold a value.
+        Raises InvalidInputError, UnsupportedTypeError: the target type cannot hold a value.
         """
         try:
             arrays = [
@@ -149,10 +139,7 @@ def check_conversion(
 ) -> None:
     """Refuse schemas between which no batch can be converted.
 
-    Raises
-    ------
-    SchemaMismatchError
-        As `BatchConverter`.
+    Raises SchemaMismatchError: as `BatchConverter`.
     """
     BatchConverter(source, target, reading=reading, fill_children=fill_children)
 

@@ -112,10 +112,7 @@ _TO_ARROW: dict[type[spark.DataType], pa.DataType] = {
 def to_spark_schema(schema: pa.Schema) -> spark.StructType:
     """Return the Spark schema of a table, nullability and vector sizes included.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        The type of a column has no counterpart in Spark.
+    Raises UnsupportedTypeError: the type of a column has no counterpart in Spark.
     """
     return spark.StructType([without_char_varchar(field) for field in to_declared_schema(schema)])
 
@@ -123,10 +120,7 @@ def to_spark_schema(schema: pa.Schema) -> spark.StructType:
 def spark_type_of(field: pa.Field) -> spark.DataType:
     """Return the type in which Spark reads a column.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        Spark has no type for it.
+    Raises UnsupportedTypeError: Spark has no type for it.
     """
     dtype: spark.DataType = to_spark_schema(pa.schema([field]))[0].dataType
     return dtype
@@ -135,10 +129,7 @@ def spark_type_of(field: pa.Field) -> spark.DataType:
 def to_declared_schema(schema: pa.Schema) -> spark.StructType:
     """Return the Spark schema of a table as statements declare it: with char(n) and varchar(n).
 
-    Raises
-    ------
-    UnsupportedTypeError
-        As `to_spark_schema`.
+    Raises UnsupportedTypeError: as `to_spark_schema`.
     """
     fields = [_spark_field(field, field.name) for field in schema]
     if schema.metadata:
@@ -151,14 +142,9 @@ def to_declared_schema(schema: pa.Schema) -> spark.StructType:
 def to_spark_type(arrow: pa.DataType, column: str) -> spark.DataType:
     """Return the Spark type for an Arrow type.
 
-    Parameters
-    ----------
-    column : str
-        Name of the column in errors.
+    - `column`: Name of the column in errors.
 
-    Raises
-    ------
-    UnsupportedTypeError
+    Raises UnsupportedTypeError.
     """
     if isinstance(arrow, pa.BaseExtensionType):
         return to_spark_type(arrow.storage_type, column)
@@ -208,10 +194,7 @@ def to_spark_type(arrow: pa.DataType, column: str) -> spark.DataType:
 def batch_schema(schema: spark.StructType) -> pa.Schema:
     """Return the exact Arrow schema that Spark requires of the batches of a read.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        Spark itself cannot carry a type as Arrow.
+    Raises UnsupportedTypeError: Spark itself cannot carry a type as Arrow.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -264,22 +247,13 @@ def to_arrow_schema(
 ) -> pa.Schema:
     """Return the schema of a Lance table for a Spark schema.
 
-    Parameters
-    ----------
-    column_metadata : mapping, optional
-        Field metadata from options of the write, by column in lower case, or by the path of a field
-        with dots; items of arrays are called ``element``.
-    large_var_types : bool
-        Whether strings and binary values have 64-bit offsets.
+    - `column_metadata`: Field metadata from options of the write, by column in lower case, or by
+      the path of a field with dots; items of arrays are called ``element``.
+    - `large_var_types`: Whether strings and binary values have 64-bit offsets.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        A type has no counterpart in Arrow or Lance.
-    InvalidOptionError
-        Options or metadata do not fit their column, or the column does not exist.
-    SchemaMismatchError
-        Two columns have the same name, or a name is not valid in Lance.
+    Raises UnsupportedTypeError: a type has no counterpart in Arrow or Lance. Raises
+    InvalidOptionError: Options or metadata do not fit their column, or the column does not exist.
+    Raises SchemaMismatchError: two columns have the same name, or a name is not valid in Lance.
     """
     extra = _by_child(column_metadata or {})
     check_names([field.name for field in schema], "the DataFrame")
@@ -331,12 +305,7 @@ def _children_of(options: _Options, names: list[str], column: str) -> dict[str, 
 
 
 def check_names(names: list[str], owner: str) -> None:
-    """Refuse names that are not valid in Lance, and repeated names.
-
-    Raises
-    ------
-    SchemaMismatchError
-    """
+    """Refuse names that are not valid in Lance, and repeated names. Raises SchemaMismatchError."""
     for name in names:
         if not name or "." in name:
             raise SchemaMismatchError(
@@ -367,14 +336,9 @@ def refuse_descriptors(dtype: spark.DataType, column: str) -> None:
     A cast drops the mark of the type, so this has to be called before. Where Spark drops it in
     expressions of the user, `DescriptorCheck.java` finds the descriptors; see `written_as`.
 
-    Parameters
-    ----------
-    column : str
-        Name of the column in the error.
+    - `column`: Name of the column in the error.
 
-    Raises
-    ------
-    SchemaMismatchError
+    Raises SchemaMismatchError.
     """
     if isinstance(dtype, spark.StructType):
         _refuse_descriptor(dtype, column)
@@ -395,14 +359,9 @@ def written_as(value: Column, name: str, column: str) -> Column:
 def check_descriptors(schema: pa.Schema, given: spark.StructType, table: str) -> None:
     """Refuse descriptors of blobs in the schema that a user gave for a read: they lack their mark.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Columns of the read. Those of `given` may be some of them.
+    - `schema`: Columns of the read. Those of `given` may be some of them.
 
-    Raises
-    ------
-    SchemaMismatchError
+    Raises SchemaMismatchError.
     """
     if any(is_v1(node) or is_v2(node) for node in _nodes(pa.struct(schema))):
         _check_descriptors(pa.struct(schema), given, "", table)
@@ -495,10 +454,7 @@ def _children_metadata(
 ) -> dict[str, Any]:
     """Return the metadata of the elements of a list, or of keys and values of a map.
 
-    Parameters
-    ----------
-    parent : mapping
-        Metadata of the field of the list or map: what it says of its elements is left out.
+    - `parent`: Metadata of the field of the list or map: what it says of its elements is left out.
     """
     children: list[tuple[str, pa.Field, spark.DataType, tuple[str, ...]]] = []
     if isinstance(dtype, spark.ArrayType):

@@ -39,15 +39,9 @@ def received(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches that a task of a write receives.
 
-    Parameters
-    ----------
-    schema : StructType or None
-        Columns of the rows; None if Spark has converted them.
+    - `schema`: Columns of the rows; None if Spark has converted them.
 
-    Raises
-    ------
-    LanceError
-        A batch is malformed.
+    Raises LanceError: a batch is malformed.
     """
     types: pa.Schema | None = None
     for batch in batches:
@@ -65,10 +59,7 @@ def received(
 def decode(value: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """Return the batch of a value, which shares its bytes.
 
-    Raises
-    ------
-    LanceError
-        The value is malformed.
+    Raises LanceError: the value is malformed.
     """
     words = np.frombuffer(value, np.int64, value.size // 8)
     if len(words) < _HEADER or words[:_HEADER].min() < 0:
@@ -81,7 +72,7 @@ def decode(value: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     places = pairs[columns:]
     if places.size and (places.min() < 0 or (places[:, 0] + places[:, 1]).max() > value.size):
         raise _malformed("a buffer lies outside")
-    parts = _Parts(value, iter(pairs[:columns].tolist()), iter(places.tolist()))
+    parts = _ArrayParts(value, iter(pairs[:columns].tolist()), iter(places.tolist()))
     try:
         arrays = [parts.array(field.type) for field in schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -92,7 +83,7 @@ def decode(value: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     return batch
 
 
-class _Parts:
+class _ArrayParts:
     """Makes arrays of the nodes and buffers of a value, in their order."""
 
     def __init__(

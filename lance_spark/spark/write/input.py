@@ -28,17 +28,10 @@ MAX_WAITING_BYTES = 32 * 1024 * 1024
 class InputConverter:
     """Converts the batches of one task.
 
-    Parameters
-    ----------
-    target : pyarrow.Schema
-        Columns of the writer; columns that are not in `names` are left out.
-    fill_children : bool
-        As of `BatchConverter`.
+    - `target`: Columns of the writer; columns that are not in `names` are left out.
+    - `fill_children`: As of `BatchConverter`.
 
-    Raises
-    ------
-    SchemaMismatchError
-        A target column does not exist.
+    Raises SchemaMismatchError: a target column does not exist.
     """
 
     def __init__(
@@ -59,12 +52,8 @@ class InputConverter:
     def __call__(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a batch, as one or more batches.
 
-        Raises
-        ------
-        SchemaMismatchError
-            The type of a column cannot be converted.
-        InvalidInputError
-            A value does not fit the type of the table.
+        Raises SchemaMismatchError: the type of a column cannot be converted. Raises
+        InvalidInputError: a value does not fit the type of the table.
         """
         if self._convert is None or self._source is None:
             self._source = pa.schema(
@@ -85,12 +74,8 @@ class BackgroundWriter:
 
     A context manager: its exit without an error waits until all batches are written.
 
-    Parameters
-    ----------
-    write : callable
-        Writes a batch. Only the second thread calls it.
-    max_waiting_bytes : int
-        A batch is accepted as long as fewer bytes wait.
+    - `write`: Writes a batch. Only the second thread calls it.
+    - `max_waiting_bytes`: A batch is accepted as long as fewer bytes wait.
     """
 
     def __init__(
@@ -122,10 +107,7 @@ class BackgroundWriter:
     def put(self, batch: pa.RecordBatch) -> None:
         """Queue a batch; waits while too many bytes wait.
 
-        Raises
-        ------
-        Exception
-            The error of `write` for an earlier batch.
+        Raises Exception: the error of `write` for an earlier batch.
         """
         batch = batch_with_offsets(batch)
         with self._changed:

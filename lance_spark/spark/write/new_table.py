@@ -24,16 +24,11 @@ COLLATION = "spark.sql.collation"
 class NewTable:
     """A table that a write creates or replaces.
 
-    Attributes
-    ----------
-    must_create : bool
-        Whether the write fails if the table exists at the time of the commit.
-    properties : mapping of str to str
-        Those that start with ``lance.`` become the configuration of the table, all others its
-        metadata.
-    replaces : bool
-        Whether the statement may replace a table: then it conflicts with another client that
-        creates the table meanwhile, and succeeds if it is repeated.
+    - `must_create`: Whether the write fails if the table exists at the time of the commit.
+    - `properties`: Those that start with ``lance.`` become the configuration of the table, all
+      others its metadata.
+    - `replaces`: Whether the statement may replace a table: then it conflicts with another client
+      that creates the table meanwhile, and succeeds if it is repeated.
     """
 
     must_create: bool
@@ -72,11 +67,8 @@ class NewTable:
 def begin_new_table(options: WriteOptions, schema: pa.Schema, new_table: NewTable) -> WriteJob:
     """Plan the write of a table.
 
-    Raises
-    ------
-    TableExistsError
-        The table exists, and must be created.
-    InvalidOptionError, SchemaMismatchError, StorageError
+    Raises InvalidOptionError, SchemaMismatchError, StorageError. Raises TableExistsError: the table
+    exists, and must be created.
     """
     from lance_spark.table.commit.write_plan import begin_write
 

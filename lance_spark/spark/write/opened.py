@@ -29,9 +29,7 @@ _opened: OrderedDict[str, tuple[float, OpenForWrite]] = OrderedDict()
 def schema_for_append(options: WriteOptions) -> tuple[pa.Schema | None, str | None]:
     """Return the schema of the table, and the key of the version; None if there is no table.
 
-    Raises
-    ------
-    UnsupportedFeatureError, CorruptTableError, StorageError
+    Raises UnsupportedFeatureError, CorruptTableError, StorageError.
     """
     from lance_spark.table.commit.write_plan import open_for_write
 

@@ -50,10 +50,7 @@ _SHOWN = 60
 class PartitionsMessage(LanceCommitMessage):
     """The fragments of one task, and the partitions of their rows.
 
-    Parameters
-    ----------
-    values : pa.RecordBatch, optional
-        Combinations of the values of the partition columns.
+    - `values`: Combinations of the values of the partition columns.
     """
 
     def __init__(self, fragments: Sequence[Fragment], values: pa.RecordBatch | None) -> None:
@@ -93,10 +90,7 @@ class WhereWriter(LanceWriter):
     def watcher(self) -> Callable[[pa.RecordBatch], None]:
         """Return a check that refuses rows which do not meet the condition.
 
-        Raises
-        ------
-        InvalidOptionError
-            The session would parse the condition differently.
+        Raises InvalidOptionError: the session would parse the condition differently.
         """
         if self._checked is not None:
             self._checked.check()
@@ -115,11 +109,8 @@ class WhereWriter(LanceWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the fragments of all tasks.
 
-        Raises
-        ------
-        InvalidInputError
-            A row does not meet the condition: the files of all tasks are deleted.
-        CommitConflictError
+        Raises CommitConflictError. Raises InvalidInputError: a row does not meet the condition: the
+        files of all tasks are deleted.
         """
         for message in messages:
             if isinstance(message, RefusedMessage):
@@ -176,10 +167,7 @@ class DynamicWriter(LanceWriter):
     def job_for(self, messages: Sequence[WriterCommitMessage | None]) -> WriteJob:
         """Return the write with the partitions of all tasks; without any, nothing is replaced.
 
-        Raises
-        ------
-        InvalidInputError
-            There are too many partitions.
+        Raises InvalidInputError: there are too many partitions.
         """
         partitions = Partitions(self.columns)
         for message in messages:
@@ -212,21 +200,13 @@ def replacing_writer(
 ) -> LanceWriter:
     """Return the writer for the options.
 
-    Parameters
-    ----------
-    effect : OverwriteOptions
-        Options with `replace_where` or `partitions`.
-    job : WriteJob
-        An append, or the creation of the table.
-    names : sequence of str
-        Target column of each column of the DataFrame.
+    - `effect`: Options with `replace_where` or `partitions`.
+    - `job`: An append, or the creation of the table.
+    - `names`: Target column of each column of the DataFrame.
 
-    Raises
-    ------
-    InvalidOptionError
-        The condition is not supported, or the columns cannot be partition columns.
-    SchemaMismatchError
-        The DataFrame lacks a column of the condition or of the partitions.
+    Raises InvalidOptionError: the condition is not supported, or the columns cannot be partition
+    columns. Raises SchemaMismatchError: the DataFrame lacks a column of the condition or of the
+    partitions.
     """
     name = display(options.path)
     reads_rows = effect.rows_read is not None

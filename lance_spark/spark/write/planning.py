@@ -42,17 +42,10 @@ if TYPE_CHECKING:
 def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> LanceWriter:
     """Plan a write on the driver.
 
-    Parameters
-    ----------
-    schema : StructType
-        Schema of the DataFrame.
-    overwrite : bool
-        True to replace rows and schema of the table, False to append.
+    - `schema`: Schema of the DataFrame.
+    - `overwrite`: True to replace rows and schema of the table, False to append.
 
-    Raises
-    ------
-    SchemaMismatchError
-        The columns do not match the table.
+    Raises SchemaMismatchError: the columns do not match the table.
     """
     if options.upsert:
         raise InvalidOptionError(
@@ -241,18 +234,10 @@ def _begin_merge(options: WriteOptions, columns: _Columns, dataset: Dataset | No
 class _Columns:
     """The columns of a DataFrame, which are fitted to the columns of the table once it is read.
 
-    Parameters
-    ----------
-    data_schema : pyarrow.Schema
-        Columns that the DataFrame gives a new table.
-
-    Attributes
-    ----------
-    names : list of str
-        For each column of the DataFrame, the table's column that it is written to.
-    table : Schema or None
-        Columns of the table that data is appended to; None before `choose_schema`, and for a new
-        table.
+    - `data_schema`: Columns that the DataFrame gives a new table.
+    - `names`: For each column of the DataFrame, the table's column that it is written to.
+    - `table`: Columns of the table that data is appended to; None before `choose_schema`, and for a
+      new table.
     """
 
     def __init__(self, data_schema: pa.Schema, display: str) -> None:
@@ -318,12 +303,9 @@ def columns_left_out(
     An append also gets the key of the version that was read, which it is planned on
     (`write.opened`).
 
-    Parameters
-    ----------
-    names : sequence of str
-        Columns of the DataFrame.
-    overwrite : bool
-        Whether the mode is overwrite. An overwrite of all rows keeps no columns of the table.
+    - `names`: Columns of the DataFrame.
+    - `overwrite`: Whether the mode is overwrite. An overwrite of all rows keeps no columns of the
+      table.
     """
     from pyspark.sql.types import StructType
 
@@ -377,19 +359,11 @@ def map_columns(
     Columns are matched by name, in any order. For an INSERT by position, Spark has renamed the
     columns.
 
-    Parameters
-    ----------
-    data_names : list of str
-        Columns of the DataFrame; nullable columns of the table may be missing.
-    schema : pa.Schema
-        Schema of the table.
-    merge : bool
-        Whether new columns are allowed; they keep their names.
+    - `data_names`: Columns of the DataFrame; nullable columns of the table may be missing.
+    - `schema`: Schema of the table.
+    - `merge`: Whether new columns are allowed; they keep their names.
 
-    Raises
-    ------
-    SchemaMismatchError
-        A column has no target.
+    Raises SchemaMismatchError: a column has no target.
     """
     names = schema.names
     indexes = [find(names, name) for name in data_names]
@@ -427,18 +401,11 @@ def check_types(
 ) -> None:
     """Refuse columns whose types cannot be converted, before any task runs.
 
-    Parameters
-    ----------
-    schema : StructType
-        Schema of the DataFrame.
-    names : list of str
-        Target column of each column.
-    target : pyarrow.Schema
-        Columns that are written.
+    - `schema`: Schema of the DataFrame.
+    - `names`: Target column of each column.
+    - `target`: Columns that are written.
 
-    Raises
-    ------
-    SchemaMismatchError
+    Raises SchemaMismatchError.
     """
     check_columns(to_arrow_schema(schema, options.column_metadata), names, target)
 

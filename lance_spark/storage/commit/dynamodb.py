@@ -59,16 +59,11 @@ _REFUSALS = (
 class DynamoDbManifestStore(ManifestStore):
     """Entries of manifests in a table of DynamoDB.
 
-    Parameters
-    ----------
-    table : str
-        Its name.
-    options : mapping
-        Storage options, as s3fs takes them: `key`, `secret`, `token`, `profile`, `anon`,
-        `client_kwargs` with `region_name`; and `dynamodb_endpoint`. What is missing comes from the
-        environment, as for every AWS client.
-    renewed : RenewedArguments, optional
-        Gives credentials that expire.
+    - `table`: Its name.
+    - `options`: Storage options, as s3fs takes them: `key`, `secret`, `token`, `profile`, `anon`,
+      `client_kwargs` with `region_name`; and `dynamodb_endpoint`. What is missing comes from the
+      environment, as for every AWS client.
+    - `renewed`: Gives credentials that expire.
     """
 
     def __init__(
@@ -314,12 +309,12 @@ def _renewing(settings: Mapping[str, Any], renewed: RenewedArguments) -> Any:
     client = _client(settings)
     from botocore.credentials import Credentials
 
-    class Newest(Credentials):  # type: ignore[misc]
+    class RenewedKeys(Credentials):  # type: ignore[misc]
         def get_frozen_credentials(self) -> Any:
             current = _settings(renewed())
             return Credentials(*map(current.get, _CREDENTIALS)).get_frozen_credentials()
 
-    client._request_signer._credentials = Newest("", "")
+    client._request_signer._credentials = RenewedKeys("", "")
     return client
 
 

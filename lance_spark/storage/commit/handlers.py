@@ -58,10 +58,7 @@ class CommitHandler(Protocol):
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Create `path` with `data`, durable; return False and change nothing if it exists.
 
-        Raises
-        ------
-        StorageError
-            The store failed; the file may exist or not.
+        Raises StorageError: the store failed; the file may exist or not.
         """
         ...
 
@@ -157,15 +154,9 @@ class MemoryCommit:
 class ConditionalPut:
     """A put that the object store refuses if the object exists.
 
-    Parameters
-    ----------
-    fs : fsspec file system
-    condition : mapping
-        Arguments of `pipe_file` that request the refusal.
-    secrets : mapping, optional
-        Options whose values no error shows.
-    retries : Retries, optional
-        Retries of reads of an existing object. A put is not repeated.
+    - `condition`: Arguments of `pipe_file` that request the refusal.
+    - `secrets`: Options whose values no error shows.
+    - `retries`: Retries of reads of an existing object. A put is not repeated.
     """
 
     def __init__(
@@ -277,16 +268,9 @@ def handler_for(
 ) -> CommitHandler:
     """Return the commit handler of a file system.
 
-    Parameters
-    ----------
-    fs : fsspec file system, or None for local disks
-    secrets : mapping, optional
-        Options whose values no error shows.
+    - `secrets`: Options whose values no error shows.
 
-    Raises
-    ------
-    StorageError
-        The file system cannot create a file only if it is absent.
+    Raises StorageError: the file system cannot create a file only if it is absent.
     """
     if scheme == "file":
         return LocalCommit()
@@ -314,10 +298,8 @@ def handler_for(
 def rename_without_replace(source: str, target: str) -> bool:
     """Move `source` to `target` atomically; return False and change nothing if `target` exists.
 
-    Raises
-    ------
-    OSError
-        Errno ENOSYS, EINVAL or ENOTSUP: the kernel or file system does not have this call.
+    Raises OSError: errno ENOSYS, EINVAL or ENOTSUP: the kernel or file system does not have this
+    call.
     """
     if os.name == "nt":
         try:

@@ -48,14 +48,7 @@ def with_lock(options: Mapping[str, Any] | None, lock: CommitLock | None) -> dic
 def load(named: object) -> CommitLock:
     """Return the lock that the option `commit_lock` names.
 
-    Parameters
-    ----------
-    named : callable or str
-
-    Raises
-    ------
-    InvalidOptionError
-        The lock cannot be imported, or is not callable.
+    Raises InvalidOptionError: the lock cannot be imported, or is not callable.
     """
     lock_object = import_object(COMMIT_LOCK, named, "written") if isinstance(named, str) else named
     if not callable(lock_object):
@@ -70,13 +63,8 @@ def load(named: object) -> CommitLock:
 class LockedPut:
     """A check and a put under a lock.
 
-    Parameters
-    ----------
-    fs : fsspec file system, or None for local disks
-    inner : CommitHandler, optional
-        The commit handler of the store, even if it is not reliable.
-    secrets : mapping, optional
-        Options whose values no error shows.
+    - `inner`: The commit handler of the store, even if it is not reliable.
+    - `secrets`: Options whose values no error shows.
     """
 
     def __init__(

@@ -93,16 +93,9 @@ class ManifestStore(ABC):
 def load(named: object, options: Mapping[str, Any]) -> ManifestStore:
     """Return the manifest store that the option `manifest_store` names.
 
-    Parameters
-    ----------
-    named : ManifestStore or str
-    options : mapping
-        The other storage options.
+    - `options`: The other storage options.
 
-    Raises
-    ------
-    InvalidOptionError
-        The object cannot be imported, or is not a manifest store.
+    Raises InvalidOptionError: the object cannot be imported, or is not a manifest store.
     """
     store = import_object(OPTION, named, "opened")(options) if isinstance(named, str) else named
     if not isinstance(store, ManifestStore):

@@ -30,10 +30,7 @@ def with_base_params(
 ) -> dict[str, Any]:
     """Return storage options with the settings of base paths, if any are given.
 
-    Raises
-    ------
-    InvalidOptionError
-        They are not a mapping from paths to mappings.
+    Raises InvalidOptionError: they are not a mapping from paths to mappings.
     """
     merged = dict(options or {})
     if params:
@@ -44,19 +41,12 @@ def with_base_params(
 def check_base_params(options: Mapping[str, Any], paths: Collection[str], table: str) -> None:
     """Refuse settings of a base path that a table does not have.
 
-    Parameters
-    ----------
-    options : mapping
-        Storage options of the table.
-    paths : collection of str
-        Paths or URIs of its base paths.
-    table : str
-        Name of the table in errors.
+    - `options`: Storage options of the table.
+    - `paths`: Paths or URIs of its base paths.
+    - `table`: Name of the table in errors.
 
-    Raises
-    ------
-    InvalidOptionError
-        An entry of `base_store_params` is about another path, or `base_store_params` is malformed.
+    Raises InvalidOptionError: an entry of `base_store_params` is about another path, or
+    `base_store_params` is malformed.
     """
     locations = [parse_uri(path) for path in paths]
     for key in _params(options):
@@ -86,21 +76,12 @@ def options_of_base(
 ) -> dict[str, Any]:
     """Return the storage options of a base path.
 
-    Parameters
-    ----------
-    options : mapping
-        Storage options of the table.
-    number : int
-        Id of the base path.
-    path : str
-        Its path or URI.
-    inherits : bool
-        Whether the settings of the table may be sent to the server of the base path.
+    - `options`: Storage options of the table.
+    - `number`: Id of the base path.
+    - `path`: Its path or URI.
+    - `inherits`: Whether the settings of the table may be sent to the server of the base path.
 
-    Raises
-    ------
-    InvalidOptionError
-        `base_store_params` is not a mapping from paths to mappings.
+    Raises InvalidOptionError: `base_store_params` is not a mapping from paths to mappings.
     """
     base_uri = parse_uri(path).uri
     for key, settings in _params(options).items():

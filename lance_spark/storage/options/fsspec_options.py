@@ -139,18 +139,11 @@ def to_fsspec(
 ) -> dict[str, Any]:
     """Return the arguments of a file system, together with the options of this package.
 
-    Parameters
-    ----------
-    options : mapping
-        Options of the user. Only texts are translated.
-    environment : mapping, optional
-        Environment variables; by default the variables of the process.
+    - `options`: Options of the user. Only texts are translated.
+    - `environment`: Environment variables; by default the variables of the process.
 
-    Raises
-    ------
-    InvalidOptionError
-        A value is not valid for its option, or the option cannot be honoured and must not be
-        ignored.
+    Raises InvalidOptionError: a value is not valid for its option, or the option cannot be honoured
+    and must not be ignored.
     """
     family = family_of(scheme)
     arguments = _translated(family, options)
@@ -329,17 +322,10 @@ def _complete_azure(arguments: dict[str, Any]) -> None:
 def import_object(option: str, text: str, used: str) -> Any:
     """Return the object that an option names.
 
-    Parameters
-    ----------
-    text : str
-        ``package.module:name``.
-    used : str
-        Completes "wherever tables are ..." in the error.
+    - `text`: ``package.module:name``.
+    - `used`: Completes "wherever tables are ..." in the error.
 
-    Raises
-    ------
-    InvalidOptionError
-        The text is malformed, or the object cannot be imported.
+    Raises InvalidOptionError: the text is malformed, or the object cannot be imported.
     """
     module, colon, name = text.partition(":")
     if not (module and colon and name):

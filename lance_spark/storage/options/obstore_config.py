@@ -42,22 +42,13 @@ _AWS_FILES = {
 class ObstoreConfig:
     """The settings of a store.
 
-    Attributes
-    ----------
-    family : str
-        "s3", "google" or "azure".
-    server : str
-        URL of the server.
-    settings : dict
-        As obstore names them.
-    client : dict
-        Settings of the HTTP client.
-    credentials : dict, optional
-        As a function for obstore returns them, without expiry.
-    profile : str, optional
-        Name of the profile of AWS that has the credentials; "" is the default profile.
-    bucket_in_host : bool
-        Whether the name of the bucket is a part of the host.
+    - `family`: "s3", "google" or "azure".
+    - `server`: URL of the server.
+    - `settings`: As obstore names them.
+    - `client`: Settings of the HTTP client.
+    - `credentials`: As a function for obstore returns them, without expiry.
+    - `profile`: Name of the profile of AWS that has the credentials; "" is the default profile.
+    - `bucket_in_host`: Whether the name of the bucket is a part of the host.
     """
 
     family: str
@@ -82,10 +73,7 @@ def is_obstore(options: Mapping[str, Any]) -> bool:
 def config_of(scheme: str, arguments: Mapping[str, Any]) -> ObstoreConfig:
     """Return the settings for the arguments of a file system of fsspec.
 
-    Raises
-    ------
-    InvalidOptionError
-        obstore cannot honour an argument.
+    Raises InvalidOptionError: obstore cannot honour an argument.
     """
     family = family_of(scheme)
     left = {

@@ -37,13 +37,7 @@ CHECKSUM_SETTINGS = ("request_checksum_calculation", "response_checksum_validati
 
 
 def parse_flag(name: str, value: str) -> bool:
-    """Read `true` or `false`.
-
-    Raises
-    ------
-    InvalidOptionError
-        The value is neither.
-    """
+    """Read `true` or `false`. Raises InvalidOptionError: the value is neither."""
     text = value.strip().lower()
     if text in _TRUE:
         return True

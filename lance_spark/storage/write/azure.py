@@ -43,7 +43,7 @@ def renew(fs: Any, arguments: RenewedArguments) -> None:
     policies = fs.service_client._pipeline._impl_policies
     names = set(_query(_signature(arguments())))
 
-    class Newest(AsyncHTTPPolicy[Any, Any]):
+    class RenewedRequests(AsyncHTTPPolicy[Any, Any]):
         async def send(self, request: Any) -> Any:
             current = await arguments.of_loop()
             signature, http = _signature(current), request.http_request
@@ -57,7 +57,7 @@ def renew(fs: Any, arguments: RenewedArguments) -> None:
                     http.headers[_COPY_SOURCE] = _signed(source, signature, names)
             return await self.next.send(request)
 
-    policies.insert(0, Newest())
+    policies.insert(0, RenewedRequests())
     policies[0].next = policies[1]
 
 

@@ -39,16 +39,10 @@ _MOST_AT_ONCE = 256
 class PartSizes:
     """The sizes of the parts of a file.
 
-    Attributes
-    ----------
-    first : int
-        Bytes of the first parts.
-    at_once : int
-        Most parts of this size that are sent in parallel.
-    constant : bool
-        Whether the store requires parts of one size.
-    max_parts : int
-        Most parts of a file.
+    - `first`: Bytes of the first parts.
+    - `at_once`: Most parts of this size that are sent in parallel.
+    - `constant`: Whether the store requires parts of one size.
+    - `max_parts`: Most parts of a file.
     """
 
     first: int = STEP
@@ -87,18 +81,11 @@ class PartsOutput:
 
     Subclasses for each store implement the methods that raise NotImplementedError.
 
-    Parameters
-    ----------
-    fs : fsspec file system
-        A file system with an event loop.
-    path : str
-        Path of the object.
-    name : str
-        Name of the object in errors.
-    options : mapping, optional
-        Storage options whose values no error shows.
-    replace : bool
-        Whether an object can exist already; `abort` leaves it.
+    - `fs`: A file system with an event loop.
+    - `path`: Path of the object.
+    - `name`: Name of the object in errors.
+    - `options`: Storage options whose values no error shows.
+    - `replace`: Whether an object can exist already; `abort` leaves it.
     """
 
     def __init__(

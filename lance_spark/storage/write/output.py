@@ -27,10 +27,7 @@ class OutputFile(Protocol):
     def write(self, buffer: Any) -> None:
         """Append the bytes of any C-contiguous buffer: bytes, numpy array, pyarrow.Buffer.
 
-        Raises
-        ------
-        StorageError
-            The store failed, a full disk included.
+        Raises StorageError: the store failed, a full disk included.
         """
         ...
 
@@ -41,10 +38,7 @@ class OutputFile(Protocol):
     def close(self) -> None:
         """Make the file durable. After a failure it is removed.
 
-        Raises
-        ------
-        StorageError
-            The store failed.
+        Raises StorageError: the store failed.
         """
         ...
 
@@ -56,14 +50,9 @@ class OutputFile(Protocol):
 class _FileOutput:
     """A new file that is written through a file object of Python; see `OutputFile`.
 
-    Attributes
-    ----------
-    name : str
-        Name of the file in errors.
-    _file : file object or None
-        None after `close` and `abort`.
-    _options : mapping, optional
-        Storage options whose values no error shows.
+    - `name`: Name of the file in errors.
+    - `_file`: None after `close` and `abort`.
+    - `_options`: Storage options whose values no error shows.
     """
 
     name: str
@@ -109,12 +98,9 @@ class _FileOutput:
 class LocalOutput(_FileOutput):
     """A new local file; see `OutputFile`.
 
-    Parameters
-    ----------
-    path : str
-        Absolute path.
-    replace : bool
-        If True, `close` replaces an existing file. If False, an existing file is an error at once.
+    - `path`: Absolute path.
+    - `replace`: If True, `close` replaces an existing file. If False, an existing file is an error
+      at once.
     """
 
     def __init__(self, path: str, *, replace: bool = False) -> None:
@@ -196,23 +182,13 @@ def start(
 ) -> OutputFile:
     """Open a new file.
 
-    Parameters
-    ----------
-    fs : fsspec file system
-    path : str
-        Path of the file.
-    name : str
-        Name of the file in errors.
-    options : mapping
-        Storage options.
-    secrets : mapping
-        Options whose values no error shows.
-    replace : bool
-        Whether `close` replaces an existing file.
+    - `path`: Path of the file.
+    - `name`: Name of the file in errors.
+    - `options`: Storage options.
+    - `secrets`: Options whose values no error shows.
+    - `replace`: Whether `close` replaces an existing file.
 
-    Raises
-    ------
-    InvalidOptionError, StorageError
+    Raises InvalidOptionError, StorageError.
     """
     own = objects_of(fs).output(path, options)
     if own is None:

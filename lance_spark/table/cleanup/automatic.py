@@ -65,12 +65,8 @@ _NANOSECONDS = {name: length for length, names in _UNITS.items() for name in nam
 class AutoCleanup:
     """The cleanup that a table's configuration requests after one version.
 
-    Attributes
-    ----------
-    branches : bool
-        Whether branches are cleaned up first.
-    delete_rate_limit, delete_concurrency : int, optional
-        As for `cleanup`.
+    - `branches`: Whether branches are cleaned up first.
+    - `delete_rate_limit`, `delete_concurrency`: As for `cleanup`.
     """
 
     policy: CleanupPolicy
@@ -82,12 +78,8 @@ class AutoCleanup:
 def clean_up_after_commit(store: ObjectStore, manifest: Manifest) -> CleanupStats | None:
     """Clean up after a commit, if the configuration requests it. Errors are logged, not raised.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the table or branch.
-    manifest : Manifest
-        The version that was committed.
+    - `store`: Root of the table or branch.
+    - `manifest`: The version that was committed.
     """
     try:
         return _clean_up(store, manifest)
@@ -102,10 +94,7 @@ def clean_up_after_commit(store: ObjectStore, manifest: Manifest) -> CleanupStat
 def requested_cleanup(config: Mapping[str, str], version: int) -> AutoCleanup | None:
     """Return the cleanup that a configuration requests after a version, or None.
 
-    Raises
-    ------
-    InvalidInputError
-        A value cannot be parsed.
+    Raises InvalidInputError: a value cannot be parsed.
     """
     if INTERVAL not in config:
         return None
@@ -133,10 +122,7 @@ def requested_cleanup(config: Mapping[str, str], version: int) -> AutoCleanup | 
 def parse_duration(text: str) -> int:
     """Return a duration such as ``14d``, ``1h 30m`` or ``0`` in nanoseconds.
 
-    Raises
-    ------
-    InvalidInputError
-        The text is not a sequence of numbers with known units.
+    Raises InvalidInputError: the text is not a sequence of numbers with known units.
     """
     if text.strip() == "0":
         return 0
@@ -215,15 +201,9 @@ def _clean_up_branches(store: ObjectStore, manifest: Manifest, parent: AutoClean
 def cleanup_config(options: Mapping[str, int] | None) -> dict[str, str]:
     """Return the configuration for the options that pylance has.
 
-    Parameters
-    ----------
-    options : mapping, optional
-        ``interval`` and ``older_than_seconds``.
+    - `options`: ``interval`` and ``older_than_seconds``.
 
-    Raises
-    ------
-    InvalidOptionError
-        An option is unknown, or not a number from 0 on.
+    Raises InvalidOptionError: an option is unknown, or not a number from 0 on.
     """
     config = {}
     for name, value in (options or {}).items():

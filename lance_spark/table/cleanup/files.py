@@ -66,14 +66,10 @@ class FilePurpose(Enum):
 class Candidate:
     """A file that cleanup removes unless a remaining version refers to it.
 
-    Attributes
-    ----------
-    owner : str
-        The name by which manifests refer to it: path of the data, deletion or transaction file, or
-        uuid of the index. For a temporary file the owner of its folder; empty if the folder has no
-        owner.
-    version : int
-        Version of a staging file; 0 for any other file.
+    - `owner`: The name by which manifests refer to it: path of the data, deletion or transaction
+      file, or uuid of the index. For a temporary file the owner of its folder; empty if the folder
+      has no owner.
+    - `version`: Version of a staging file; 0 for any other file.
     """
 
     info: FileInfo
@@ -96,13 +92,9 @@ class Candidate:
 class Listing:
     """The files of a table that cleanup may remove.
 
-    Attributes
-    ----------
-    candidates : list of Candidate
-        All files except manifests.
-    manifests : dict of int to list of FileInfo
-        Manifests by version. A version has two files after an interrupted migration of manifest
-        names.
+    - `candidates`: All files except manifests.
+    - `manifests`: Manifests by version. A version has two files after an interrupted migration of
+      manifest names.
     """
 
     candidates: list[Candidate]

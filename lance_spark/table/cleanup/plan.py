@@ -75,26 +75,17 @@ _DETACHED = re.compile(rf"d[0-9]+\.manifest(?:-{UUID})?")
 class CleanupPolicy:
     """The versions that a cleanup may remove: those that meet all conditions that are given.
 
-    Attributes
-    ----------
-    before_ns : int, optional
-        Only versions committed before this time, in nanoseconds since 1970 in UTC.
-    retain_versions : int, optional
-        Not this many newest versions.
-    before_version : int, optional
-        Only versions with a lower number.
-    versions : frozenset of int, optional
-        Only these versions.
-    delete_unverified : bool
-        Whether to remove files that no version refers to regardless of their age. The caller
-        guarantees that no job is writing to the table.
-    error_if_tagged_old_versions : bool
-        Whether a tag on a removable version is an error; otherwise the version stays.
-    unverified_before_ns : int, optional
-        Files that no version refers to are removed if they were written before this time, in
-        nanoseconds since 1970 in UTC; by default, before the grace period.
-    keep_versions : bool
-        Remove no version, only files of failed jobs.
+    - `before_ns`: Only versions committed before this time, in nanoseconds since 1970 in UTC.
+    - `retain_versions`: Not this many newest versions.
+    - `before_version`: Only versions with a lower number.
+    - `versions`: Only these versions.
+    - `delete_unverified`: Whether to remove files that no version refers to regardless of their
+      age. The caller guarantees that no job is writing to the table.
+    - `error_if_tagged_old_versions`: Whether a tag on a removable version is an error; otherwise
+      the version stays.
+    - `unverified_before_ns`: Files that no version refers to are removed if they were written
+      before this time, in nanoseconds since 1970 in UTC; by default, before the grace period.
+    - `keep_versions`: Remove no version, only files of failed jobs.
     """
 
     before_ns: int | None = None
@@ -126,14 +117,9 @@ class CleanupPolicy:
 class CleanupPlan:
     """The versions and files to remove.
 
-    Attributes
-    ----------
-    manifests : list of (int, FileInfo)
-        The versions to remove, oldest first, with their manifest files.
-    files : list of (Candidate, bool)
-        The other files to remove; True if no version refers to the file.
-    folders : list of str
-        Folders of indexes and blobs that may be empty afterwards.
+    - `manifests`: The versions to remove, oldest first, with their manifest files.
+    - `files`: The other files to remove; True if no version refers to the file.
+    - `folders`: Folders of indexes and blobs that may be empty afterwards.
     """
 
     manifests: list[tuple[int, FileInfo]] = field(default_factory=list)
@@ -144,12 +130,8 @@ class CleanupPlan:
 class CleanupPlanner:
     """Plans one cleanup: `plan` first, and `look_again` after the transaction files were deleted.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the table, or of one of its branches.
-    branch : str, optional
-        The branch that `store` is the root of; None for the main branch.
+    - `store`: Root of the table, or of one of its branches.
+    - `branch`: The branch that `store` is the root of; None for the main branch.
     """
 
     def __init__(self, store: ObjectStore, policy: CleanupPolicy, branch: str | None) -> None:
@@ -182,20 +164,13 @@ class CleanupPlanner:
     def plan(self, read_version: int | None) -> CleanupPlan:
         """Determine the versions and files to remove. Changes nothing.
 
-        Parameters
-        ----------
-        read_version : int, optional
-            The caller's version: it and newer versions stay. The newest version always stays.
+        - `read_version`: The caller's version: it and newer versions stay. The newest version
+          always stays.
 
-        Raises
-        ------
-        TableNotFoundError
-        InvalidInputError
-            A tag is on a removable version, and that is an error; or the branch does not exist in
-            the table of its folder.
-        CorruptTableError, UnsupportedFeatureError
-            A version cannot be read, so its references are unknown.
-        StorageError
+        Raises TableNotFoundError, StorageError. Raises InvalidInputError: a tag is on a removable
+        version, and that is an error; or the branch does not exist in the table of its folder.
+        Raises CorruptTableError, UnsupportedFeatureError: a version cannot be read, so its
+        references are unknown.
         """
         if self._branch is not None and not self._main.exists(BRANCHES.path(self._branch)):
             raise InvalidInputError(
@@ -219,18 +194,12 @@ class CleanupPlanner:
         Versions that are kept now do not get their transaction files back: another cleanup may have
         marked them as well, and may still remove them, since it has checked the tags before.
 
-        Parameters
-        ----------
-        is_marked : bool
-            Whether transaction files were deleted. If so, a tag is no longer an error: its version
-            is kept.
-        unmarked : collection of str, optional
-            Paths of transaction files whose deletion failed. Other clients take it that their
-            versions stay, so they are kept.
+        - `is_marked`: Whether transaction files were deleted. If so, a tag is no longer an error:
+          its version is kept.
+        - `unmarked`: Paths of transaction files whose deletion failed. Other clients take it that
+          their versions stay, so they are kept.
 
-        Raises
-        ------
-        InvalidInputError, CorruptTableError, UnsupportedFeatureError, StorageError
+        Raises InvalidInputError, CorruptTableError, UnsupportedFeatureError, StorageError.
         """
         self._is_marked = is_marked
         self._keep_named_and_newer()

@@ -50,16 +50,11 @@ _MAX_RESTORE_BYTES = 1024 * 1024
 class References:
     """The files and indexes that some versions refer to.
 
-    Attributes
-    ----------
-    paths : set of str
-        Paths of data, deletion and transaction files in the root itself, and of external row id and
-        row version sequences.
-    names : set of str
-        File names, without folders, of data and deletion files below base paths and of external
-        sequences.
-    indices : set of str
-        Uuids of indexes.
+    - `paths`: Paths of data, deletion and transaction files in the root itself, and of external row
+      id and row version sequences.
+    - `names`: File names, without folders, of data and deletion files below base paths and of
+      external sequences.
+    - `indices`: Uuids of indexes.
     """
 
     def __init__(self) -> None:
@@ -92,10 +87,7 @@ class SeenFragments:
     def take_new(self, proto: table_pb2.Manifest, bases: set[int]) -> list[table_pb2.DataFragment]:
         """Return the fragments that were not seen before, and note them.
 
-        Parameters
-        ----------
-        bases : set of int
-            Ids of base paths that are the root itself; a fragment is new if they differ.
+        - `bases`: Ids of base paths that are the root itself; a fragment is new if they differ.
         """
         new: dict[tuple[frozenset[int], bytes], table_pb2.DataFragment] = {}
         for fragment in proto.fragments:
@@ -111,21 +103,13 @@ def references_of(
 ) -> References:
     """Return the references of a version.
 
-    Parameters
-    ----------
-    root : str
-        URI of the root that is cleaned up.
-    is_own : bool
-        Whether the version belongs to that root; otherwise only its references outside of its own
-        root count.
-    seen : SeenFragments, optional
-        Skip the references of fragments that were seen before.
+    - `root`: URI of the root that is cleaned up.
+    - `is_own`: Whether the version belongs to that root; otherwise only its references outside of
+      its own root count.
+    - `seen`: Skip the references of fragments that were seen before.
 
-    Raises
-    ------
-    CorruptTableError
-        A path leads out of its folder, or the index section cannot be parsed: the references are
-        unknown.
+    Raises CorruptTableError: a path leads out of its folder, or the index section cannot be parsed:
+    the references are unknown.
     """
     proto = manifest.message
     bases = {base.id for base in proto.base_paths if _is_root(base, root)} if is_own else set()
@@ -183,16 +167,9 @@ def restored_versions(store: ObjectStore, files: Sequence[FileInfo]) -> frozense
     the versions to remove. A file that a killed writer left counts until it is old enough to be
     removed itself.
 
-    Parameters
-    ----------
-    files : sequence of FileInfo
-        Transaction files. Missing and unreadable files are skipped.
+    - `files`: Transaction files. Missing and unreadable files are skipped.
 
-    Raises
-    ------
-    CorruptFileError
-        The store returned only part of a file.
-    StorageError
+    Raises StorageError. Raises CorruptFileError: the store returned only part of a file.
     """
     small = [info for info in files if info.size <= _MAX_RESTORE_BYTES]
     restored = read_all(partial(_restored_version, store), small, local=store.is_local)

@@ -112,10 +112,8 @@ def policy_for(
 ) -> CleanupPolicy:
     """Return the policy for arguments of `Dataset.cleanup_old_versions`; default age: two weeks.
 
-    Raises
-    ------
-    InvalidInputError
-        `older_than` is negative, `retain_versions` is not positive, or `versions` is empty.
+    Raises InvalidInputError: `older_than` is negative, `retain_versions` is not positive, or
+    `versions` is empty.
     """
     if older_than is None and (retain_versions, versions, before_version) == (None, None, None):
         older_than = DEFAULT_AGE
@@ -139,10 +137,7 @@ def policy_for(
 def policy_for_failed_jobs(older_than: datetime.timedelta) -> CleanupPolicy:
     """Return the policy that removes no version, only unreferenced files of at least this age.
 
-    Raises
-    ------
-    InvalidInputError
-        `older_than` is negative.
+    Raises InvalidInputError: `older_than` is negative.
     """
     return CleanupPolicy(unverified_before_ns=_time_before(older_than), keep_versions=True)
 
@@ -166,31 +161,18 @@ def cleanup(
 ) -> CleanupStats:
     """Remove old versions of a table, and the files that only they refer to.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the table, or of one of its branches.
-    read_version : int, optional
-        This version and newer versions stay. The newest version always stays.
-    branch : str, optional
-        The branch that `store` is the root of; None for the main branch.
-    dry_run : bool
-        Remove nothing; only return what would be removed.
-    delete_rate_limit : int, optional
-        Maximum number of files deleted per second.
-    delete_concurrency : int, optional
-        Maximum number of concurrent requests, 16 by default; 4 if each deletes many files. Local
-        files are deleted one by one.
+    - `store`: Root of the table, or of one of its branches.
+    - `read_version`: This version and newer versions stay. The newest version always stays.
+    - `branch`: The branch that `store` is the root of; None for the main branch.
+    - `dry_run`: Remove nothing; only return what would be removed.
+    - `delete_rate_limit`: Maximum number of files deleted per second.
+    - `delete_concurrency`: Maximum number of concurrent requests, 16 by default; 4 if each deletes
+      many files. Local files are deleted one by one.
 
-    Raises
-    ------
-    TableNotFoundError
-    InvalidInputError
-        A limit is not positive, or a tag is on a removable version, and that is an error. Nothing
-        is removed.
-    CorruptTableError, UnsupportedFeatureError
-        A version cannot be read, so its references are unknown. Nothing is removed.
-    StorageError
+    Raises TableNotFoundError, StorageError. Raises InvalidInputError: a limit is not positive, or a
+    tag is on a removable version, and that is an error. Nothing is removed. Raises
+    CorruptTableError, UnsupportedFeatureError: a version cannot be read, so its references are
+    unknown. Nothing is removed.
     """
     for option, value in (
         ("delete_rate_limit", delete_rate_limit),
@@ -262,10 +244,7 @@ def _stats(
 class _Deletion:
     """Deletes files within limits of rate and concurrency.
 
-    Attributes
-    ----------
-    failures : list of str
-        Errors of failed deletions.
+    - `failures`: Errors of failed deletions.
     """
 
     def __init__(self, store: ObjectStore, rate: int | None, concurrency: int | None) -> None:
@@ -283,10 +262,7 @@ class _Deletion:
     def delete(self, files: Sequence[RemovedFile], stage: str) -> list[RemovedFile]:
         """Delete files; return those that no longer exist.
 
-        Parameters
-        ----------
-        stage : str
-            Name of the stage of progress.
+        - `stage`: Name of the stage of progress.
         """
         if not files:
             return []

@@ -32,23 +32,13 @@ def commit_detached(
 ) -> Manifest:
     """Commit a change as a detached version, and return this version.
 
-    Parameters
-    ----------
-    base : Manifest, optional
-        The version that the change was planned on. It must not be None.
+    - `base`: The version that the change was planned on. It must not be None.
 
-    Raises
-    ------
-    InvalidInputError
-        The table does not exist, the change does not fit it, or its manifests have names of scheme
-        V1.
-    UnsupportedFeatureError
-        The table needs a feature that this release does not write.
-    VersionNotFoundError
-        Cleanup is removing the base version.
-    UncertainCommitError
-        The store failed, and the version may or may not exist.
-    StorageError
+    Raises StorageError. Raises InvalidInputError: the table does not exist, the change does not fit
+    it, or its manifests have names of scheme V1. Raises UnsupportedFeatureError: the table needs a
+    feature that this release does not write. Raises VersionNotFoundError: cleanup is removing the
+    base version. Raises UncertainCommitError: the store failed, and the version may or may not
+    exist.
     """
     if base is None:
         raise InvalidInputError(

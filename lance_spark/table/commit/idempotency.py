@@ -46,21 +46,12 @@ _INT64_MAX = 2**63 - 1
 class WriteToken:
     """The identity of a change: the id of its writer, and its number.
 
-    Attributes
-    ----------
-    id_key : str
-        The transaction property with the id.
-    number_key : str
-        The transaction property with the number.
-    number : int
-        0 or more. Later changes with the same id have greater numbers.
-    lookback : int
-        The maximum number of versions that are searched for the id.
+    - `id_key`: The transaction property with the id.
+    - `number_key`: The transaction property with the number.
+    - `number`: 0 or more. Later changes with the same id have greater numbers.
+    - `lookback`: The maximum number of versions that are searched for the id.
 
-    Raises
-    ------
-    InvalidInputError
-        The id is empty, or a number is out of range.
+    Raises InvalidInputError: the id is empty, or a number is out of range.
     """
 
     id_key: str
@@ -79,6 +70,21 @@ class WriteToken:
             )
         if self.lookback < 1:
             raise InvalidInputError(f"lookback must be 1 version or more, not {self.lookback}")
+
+    @classmethod
+    def of_app(cls, app_id: str | None, version: int | None) -> WriteToken | None:
+        """Return the token of a write that an application numbers; None if both are None.
+
+        Raises InvalidInputError: only one of the arguments is given, or its value is not valid.
+        """
+        if (app_id is None) != (version is None):
+            raise InvalidInputError(
+                "txnAppId and txnVersion (txn_app_id and txn_version) must be given together: "
+                "the id of the application, and the number of its write"
+            )
+        if app_id is None or version is None:
+            return None
+        return cls(APP_ID, app_id, APP_VERSION, version)
 
     def properties(self) -> dict[str, str]:
         """Return the properties of the transaction."""
@@ -105,7 +111,9 @@ class WriteToken:
         )
 
 
-def overtaken(store: ObjectStore, query_id: str, newest: int, number: int) -> InvalidInputError:
+def stale_batch_error(
+    store: ObjectStore, query_id: str, newest: int, number: int
+) -> InvalidInputError:
     """Return the error for a batch of a stream whose table has a later one.
 
     Spark repeats only the last batch, so the rows of this one may never have been written.
@@ -119,37 +127,14 @@ def overtaken(store: ObjectStore, query_id: str, newest: int, number: int) -> In
     )
 
 
-def write_of(app_id: str | None, version: int | None) -> WriteToken | None:
-    """Return the token of a write that an application numbers; None if both arguments are None.
-
-    Raises
-    ------
-    InvalidInputError
-        Only one of the arguments is given, or its value is not valid.
-    """
-    if (app_id is None) != (version is None):
-        raise InvalidInputError(
-            "txnAppId and txnVersion (txn_app_id and txn_version) must be given together: "
-            "the id of the application, and the number of its write"
-        )
-    if app_id is None or version is None:
-        return None
-    return WriteToken(APP_ID, app_id, APP_VERSION, version)
-
-
 def find_committed_version(
     store: ObjectStore, manifest: Manifest, write_token: WriteToken
 ) -> int | None:
     """Return the version that contains a change; None if it was not found.
 
-    Parameters
-    ----------
-    manifest : Manifest
-        The version at which the search begins.
+    - `manifest`: The version at which the search begins.
 
-    Raises
-    ------
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError.
     """
     transaction = read_transaction(store, manifest)
     if write_token.number_of(transaction) is not None:

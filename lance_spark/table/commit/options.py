@@ -85,18 +85,11 @@ class RetryProgressKeywords(RetryKeywords, ProgressKeywords, total=False):
 class CommitOptions:
     """Options that a change hands on to its commit.
 
-    Attributes
-    ----------
-    properties : mapping of str to str
-        Properties of the transaction, the commit message among them.
-    max_retries : int
-        Number of times the commit starts again after other writers were faster.
-    conflict_retries : int
-        Number of times the change is planned again after a conflict.
-    retry_timeout : timedelta, optional
-        Time after which the change is not planned again; no limit by default.
-    write_token : WriteToken, optional
-        The change is not committed if the history already has this token.
+    - `properties`: Properties of the transaction, the commit message among them.
+    - `max_retries`: Number of times the commit starts again after other writers were faster.
+    - `conflict_retries`: Number of times the change is planned again after a conflict.
+    - `retry_timeout`: Time after which the change is not planned again; no limit by default.
+    - `write_token`: The change is not committed if the history already has this token.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -109,10 +102,8 @@ class CommitOptions:
     def of(cls, **keywords: Unpack[RetryProgressKeywords]) -> Self:
         """Return the options that a public method was called with.
 
-        Raises
-        ------
-        InvalidInputError
-            A key or a value of the properties is not a string, or the time is not a timedelta.
+        Raises InvalidInputError: a key or a value of the properties is not a string, or the time is
+        not a timedelta.
         """
         timeout = keywords.get("retry_timeout")
         check_timeout("retry_timeout", timeout)
@@ -134,10 +125,7 @@ def check_timeout(name: str, timeout: object) -> None:
 class Backoff:
     """Waits of random length between attempts. Create it when the first attempt starts.
 
-    Parameters
-    ----------
-    earlier : int
-        Number of waits before, by other objects.
+    - `earlier`: Number of waits before, by other objects.
     """
 
     def __init__(self, earlier: int = 0) -> None:
@@ -161,22 +149,13 @@ def replan_on_conflict(
 ) -> _Result:
     """Call `attempt`, and again with what `replan` returns after each conflict.
 
-    Parameters
-    ----------
-    attempt : callable
-        Plans and commits from a state.
-    state : object
-        State of the first attempt.
-    replan : callable
-        Returns the state of the next attempt from the last one and its conflict; None if the
-        change cannot be planned again.
-    retries : int
-        Number of attempts after the first one.
+    - `attempt`: Plans and commits from a state.
+    - `state`: State of the first attempt.
+    - `replan`: Returns the state of the next attempt from the last one and its conflict; None if
+      the change cannot be planned again.
+    - `retries`: Number of attempts after the first one.
 
-    Raises
-    ------
-    CommitConflictError
-        The conflict of the last attempt.
+    Raises CommitConflictError: the conflict of the last attempt.
     """
     for retries_left in range(retries, -1, -1):
         try:

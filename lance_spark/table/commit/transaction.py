@@ -32,10 +32,7 @@ MESSAGE = "__lance_commit_message"
 def with_message(properties: Mapping[str, str] | None, message: str | None) -> dict[str, str]:
     """Return transaction properties, with the commit message added if it is given.
 
-    Raises
-    ------
-    InvalidInputError
-        A key or a value is not a string.
+    Raises InvalidInputError: a key or a value is not a string.
     """
     merged = {**(properties or {}), **({} if message is None else {MESSAGE: message})}
     for key, value in merged.items():
@@ -102,14 +99,9 @@ class Transaction:
 def decode(data: bytes, name: str) -> Transaction:
     """Parse a serialised transaction.
 
-    Parameters
-    ----------
-    name : str
-        The name of the file in errors.
+    - `name`: The name of the file in errors.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     from lance_spark.proto import transaction_pb2
     from lance_spark.table.operations.registry import operation_of

@@ -39,13 +39,9 @@ def commit_user_operation(
 ) -> int:
     """Commit an operation and return the number of the new version; see `Dataset.commit`.
 
-    Raises
-    ------
-    InvalidInputError
-        `planned_on` is missing, or 0 for another operation than an overwrite, or `change` is not an
-        operation or transaction, or its fragments were written to another table or branch.
-    LanceError
-        The errors of `commit`.
+    Raises InvalidInputError: `planned_on` is missing, or 0 for another operation than an overwrite,
+    or `change` is not an operation or transaction, or its fragments were written to another table
+    or branch. Raises LanceError: the errors of `commit`.
     """
     transaction = _transaction(store, change, planned_on)
     if isinstance(transaction.operation, Clone) and transaction.operation.is_table:
@@ -92,9 +88,7 @@ def _check_place(store: ObjectStore, operation: Operation) -> None:
 def _clone(store: ObjectStore, operation: Clone) -> Manifest:
     """Create a table that shares the files of a version.
 
-    Raises
-    ------
-    TableExistsError, VersionNotFoundError, UncertainCommitError, StorageError
+    Raises TableExistsError, VersionNotFoundError, UncertainCommitError, StorageError.
     """
     source = open_table(
         operation.ref_path,

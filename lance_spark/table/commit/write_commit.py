@@ -42,12 +42,8 @@ def commit_or_clean_up(
 ) -> OpenTable:
     """Commit a write and return the new version.
 
-    After a failure, the files of the write are deleted unless a version may refer to them.
-
-    Raises
-    ------
-    LanceError
-        Errors of `WriteJob.commit_manifest`.
+    After a failure, the files of the write are deleted unless a version may refer to them. Raises
+    LanceError: Errors of `WriteJob.commit_manifest`.
     """
     with _clean_up_on_failure(job, fragments):
         manifest = job.commit_manifest(fragments, properties=properties, write_token=write_token)
@@ -64,17 +60,10 @@ def commit_on_newest(
 
     After a failure, the files of the write are deleted unless a version may refer to them.
 
-    Parameters
-    ----------
-    job : WriteJob
-        Its `commit_retries` limit the retries after conflicts, too.
-    write_token : WriteToken, optional
-        See `WriteJob.commit_manifest`.
+    - `job`: Its `commit_retries` limit the retries after conflicts, too.
+    - `write_token`: See `WriteJob.commit_manifest`.
 
-    Raises
-    ------
-    LanceError
-        Errors of `WriteJob.commit_manifest`.
+    Raises LanceError: errors of `WriteJob.commit_manifest`.
     """
 
     def attempt(current: WriteJob) -> Manifest:

@@ -64,10 +64,7 @@ Mode = Literal["create", "append", "overwrite"]
 class TableSettings:
     """Settings of a table that a write creates or overwrites.
 
-    Attributes
-    ----------
-    enable_stable_row_ids : bool
-        Rows keep their ids when they move. Only for a new table.
+    - `enable_stable_row_ids`: Rows keep their ids when they move. Only for a new table.
     """
 
     enable_stable_row_ids: bool = False
@@ -78,10 +75,7 @@ class TableSettings:
 class WriteStrategy(ABC):
     """How a write changes the table. Can be pickled.
 
-    Attributes
-    ----------
-    mode : str
-        "create", "append" or "overwrite".
+    - `mode`: "create", "append" or "overwrite".
     """
 
     __slots__ = ()
@@ -296,35 +290,23 @@ class KeptBase:
 class WriteJob:
     """A planned write. Can be pickled; a pickled write contains no manifest.
 
-    Attributes
-    ----------
-    uri : str
-        Root of the table.
-    strategy : WriteStrategy
-        How the write changes the table.
-    schema : Schema
-        The columns of the data files, with their field ids. An append may have fewer than the
-        table.
-    file_version : tuple of int
-        Version of the data files.
-    read_version : int
-        The version that the write was planned on; 0 if the table did not exist.
-    read_identity : (int, str or None) or None
-        `Manifest.identity` of that version.
-    kept_base : KeptBase
-        That version, if the plan was made in this process.
-    storage_options : mapping, not shown by `repr`
-    tag : bytes
-        Random bytes at the end of the names of the job's data files, by which the files of failed
-        tasks are found.
-    blobs : BlobOptions
-        How values of blob columns are written.
-    commit_retries : int
-        Maximum number of times that a commit starts again after another client was faster.
-    base_paths : mapping of int to BasePath
-        Base paths of the table. The commit adds the base paths of a new table to its manifest.
-    targets : tuple of int or None
-        The targets of data files, used in turn: ids of base paths, or None for the table itself.
+    - `uri`: Root of the table.
+    - `strategy`: How the write changes the table.
+    - `schema`: The columns of the data files, with their field ids. An append may have fewer than
+      the table.
+    - `file_version`: Version of the data files.
+    - `read_version`: The version that the write was planned on; 0 if the table did not exist.
+    - `read_identity`: `Manifest.identity` of that version.
+    - `kept_base`: That version, if the plan was made in this process.
+    - `tag`: Random bytes at the end of the names of the job's data files, by which the files of
+      failed tasks are found.
+    - `blobs`: How values of blob columns are written.
+    - `commit_retries`: Maximum number of times that a commit starts again after another client was
+      faster.
+    - `base_paths`: Base paths of the table. The commit adds the base paths of a new table to its
+      manifest.
+    - `targets`: The targets of data files, used in turn: ids of base paths, or None for the table
+      itself.
     """
 
     uri: str = field(repr=False)
@@ -353,11 +335,7 @@ class WriteJob:
     ) -> FragmentWriter:
         """Return a new writer of data files; several writers may write at the same time.
 
-        Parameters
-        ----------
-        first : int
-            Index of the first target to use; see `FragmentWriter`.
-        observer : FragmentWriteProgress, optional
+        - `first`: Index of the first target to use; see `FragmentWriter`.
         """
         return FragmentWriter(
             self.paths(),
@@ -386,29 +364,18 @@ class WriteJob:
     ) -> Manifest:
         """Commit the fragments, and return the new version.
 
-        Parameters
-        ----------
-        fragments : sequence of Fragment
-            The fragments of all writers, in the order of the rows. A commit without fragments
-            creates a version, too.
-        properties : mapping of str to str, optional
-            Properties of the transaction, for example ``__lance_commit_message``.
-        write_token : WriteToken, optional
-            Identifies the write, so that it is committed at most once.
+        - `fragments`: The fragments of all writers, in the order of the rows. A commit without
+          fragments creates a version, too.
+        - `properties`: Properties of the transaction, for example ``__lance_commit_message``.
+        - `write_token`: Identifies the write, so that it is committed at most once.
 
-        Raises
-        ------
-        CommitConflictError
-            Another client committed a change since the write was planned, and the write cannot be
-            committed after it.
-        AlreadyCommittedError
-            The write of `write_token` has been committed, and the table has its rows. `abort` the
-            fragments, unless they are the committed fragments.
-        TableExistsError
-            Another client created the table that the write was to create.
-        UncertainCommitError
-            The store failed, and the table may or may not have the rows: do not `abort`.
-        UnsupportedFeatureError, StorageError
+        Raises UnsupportedFeatureError, StorageError. Raises CommitConflictError: another client
+        committed a change since the write was planned, and the write cannot be committed after it.
+        Raises AlreadyCommittedError: the write of `write_token` has been committed, and the table
+        has its rows. `abort` the fragments, unless they are the committed fragments. Raises
+        TableExistsError: another client created the table that the write was to create. Raises
+        UncertainCommitError: the store failed, and the table may or may not have the rows: do not
+        `abort`.
         """
         options = CommitOptions(
             properties or {}, max_retries=self.commit_retries, write_token=write_token
@@ -453,15 +420,9 @@ class WriteJob:
     def base(self) -> Manifest:
         """Return the version that the write was planned on; read it unless it is kept.
 
-        Raises
-        ------
-        CommitConflictError
-            Cleanup removed the version.
-        TableNotFoundError
-            The table was deleted.
-        VersionNotFoundError
-            The table was deleted and created again.
-        StorageError
+        Raises StorageError. Raises CommitConflictError: cleanup removed the version. Raises
+        TableNotFoundError: the table was deleted. Raises VersionNotFoundError: the table was
+        deleted and created again.
         """
         kept = self.kept_base.manifest
         if kept is not None:

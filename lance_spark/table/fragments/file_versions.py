@@ -28,10 +28,7 @@ _VERSIONS = {
 def parse_version(name: str) -> tuple[int, int]:
     """Return the file version that an option names.
 
-    Raises
-    ------
-    InvalidOptionError
-        The version is unknown.
+    Raises InvalidOptionError: the version is unknown.
     """
     version = _VERSIONS.get(name.strip().lower())
     if version is None:

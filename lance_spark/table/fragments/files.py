@@ -224,12 +224,8 @@ class Lineage(Enum):
 class ExternalRange:
     """A range of a file that holds a sequence outside of the manifest.
 
-    Attributes
-    ----------
-    path : str
-        The path below the table's root.
-    offset, size : int
-        In bytes.
+    - `path`: The path below the table's root.
+    - `offset`, `size`: In bytes.
     """
 
     path: str
@@ -238,13 +234,7 @@ class ExternalRange:
 
     @classmethod
     def from_proto(cls, proto: table_pb2.ExternalFile) -> ExternalRange:
-        """Parse the message.
-
-        Raises
-        ------
-        CorruptTableError
-            The path leads out of the table.
-        """
+        """Parse the message. Raises CorruptTableError: the path leads out of the table."""
         try:
             check_relative(proto.path)
         except InvalidInputError as error:
@@ -256,14 +246,10 @@ class ExternalRange:
 class Overlay:
     """New values for some columns and rows of a fragment.
 
-    Attributes
-    ----------
-    data_file : DataFile
-        The file with the values.
-    bitmaps : tuple of bytes
-        Roaring bitmaps of row offsets: one bitmap for all fields of the file, or one per field.
-    committed_version : int
-        The version that added the overlay; 0 if it is not recorded.
+    - `data_file`: The file with the values.
+    - `bitmaps`: Roaring bitmaps of row offsets: one bitmap for all fields of the file, or one per
+      field.
+    - `committed_version`: The version that added the overlay; 0 if it is not recorded.
     """
 
     data_file: DataFile
@@ -274,10 +260,7 @@ class Overlay:
     def offsets(self) -> BitMap | list[BitMap]:
         """The rows with new values: one set for all fields, or one for each field.
 
-        Raises
-        ------
-        CorruptTableError
-            A bitmap cannot be decoded.
+        Raises CorruptTableError: a bitmap cannot be decoded.
         """
         rows = [parse_bitmap(data, f"overlay {self.data_file.path!r}") for data in self.bitmaps]
         return rows[0] if len(rows) == 1 else rows
@@ -297,10 +280,8 @@ class Overlay:
     def from_proto(cls, proto: table_pb2.DataOverlayFile) -> Overlay:
         """Parse the message.
 
-        Raises
-        ------
-        CorruptTableError
-            The data file is not valid, or the bitmaps do not match the fields.
+        Raises CorruptTableError: the data file is not valid, or the bitmaps do not match the
+        fields.
         """
         file = DataFile.from_proto(proto.data_file)
         coverage = proto.WhichOneof("coverage")
@@ -319,10 +300,7 @@ class DeletionCache:
 
     Threads can share a cache. A pickled cache is empty when it is unpickled.
 
-    Parameters
-    ----------
-    max_bytes : int
-        Bytes of offsets that are kept.
+    - `max_bytes`: Bytes of offsets that are kept.
     """
 
     def __init__(self, max_bytes: int = CACHE_BYTES) -> None:

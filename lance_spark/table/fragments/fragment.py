@@ -327,15 +327,9 @@ def check_unique(
     Releases of pylance around 0.16 wrote tables with repeated ids. These can be scanned, but a row
     address is ambiguous.
 
-    Parameters
-    ----------
-    source : str
-        The name of their file in errors.
+    - `source`: The name of their file in errors.
 
-    Raises
-    ------
-    CorruptTableError
-        The message names the first repeated id.
+    Raises CorruptTableError: the message names the first repeated id.
     """
     seen: set[int] = set()
     for fragment in fragments:
@@ -388,18 +382,12 @@ def check_new(
 ) -> None:
     """Refuse to add a fragment that is taken from a version of the table.
 
-    Parameters
-    ----------
-    existing : sequence of table_pb2.DataFragment
-        The fragments of the table, in the order of their ids.
-    new_id : int, optional
-        The id that the fragment gets; by default another one than it has. The SSTables of a MemWAL
-        are new tables whose fragment has a deletion file, and keeps its id.
+    - `existing`: The fragments of the table, in the order of their ids.
+    - `new_id`: The id that the fragment gets; by default another one than it has. The SSTables of a
+      MemWAL are new tables whose fragment has a deletion file, and keeps its id.
 
-    Raises
-    ------
-    InvalidInputError
-        The fragment has a deletion file, whose name contains the old id; or the table has it.
+    Raises InvalidInputError: the fragment has a deletion file, whose name contains the old id; or
+    the table has it.
     """
     if fragment.deletion_file is not None and fragment.id != new_id:
         raise InvalidInputError(
@@ -425,14 +413,9 @@ def check_complete(fragment: Fragment, fields: Iterable[file_pb2.Field]) -> None
     its compaction gives the rows zeros. Another client can have added the field since the rows were
     written.
 
-    Parameters
-    ----------
-    fields : iterable of Field
-        The fields of the table if it has files of version 0.1, otherwise none.
+    - `fields`: The fields of the table if it has files of version 0.1, otherwise none.
 
-    Raises
-    ------
-    CommitConflictError
+    Raises CommitConflictError.
     """
     held = {number for file in fragment.files for number in file.fields} if fields else set()
     missing = [field.name for field in fields if field.id not in held]

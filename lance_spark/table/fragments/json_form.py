@@ -39,17 +39,10 @@ _LINEAGES = {
 def to_json(proto: table_pb2.DataFragment, name: str) -> dict[str, Any]:
     """Return a fragment as a mapping that `json.dumps` takes.
 
-    Parameters
-    ----------
-    proto : table_pb2.DataFragment
-    name : str
-        Name of the fragment, for errors.
+    - `name`: Name of the fragment, for errors.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The fragment has row ids or versions outside of the manifest.
-    CorruptTableError
+    Raises CorruptTableError. Raises UnsupportedFeatureError: the fragment has row ids or versions
+    outside of the manifest.
     """
     result: dict[str, Any] = {
         "id": proto.id,
@@ -110,10 +103,7 @@ def _overlay(overlay: Overlay, num_rows: int, name: str) -> dict[str, Any]:
 def from_json(data: str | bytes | Mapping[str, Any]) -> table_pb2.DataFragment:
     """Return the message of a fragment, of a JSON text or of its mapping.
 
-    Raises
-    ------
-    InvalidInputError
-        The text is not the form of `to_json`.
+    Raises InvalidInputError: the text is not the form of `to_json`.
     """
     try:
         value = dict(data) if isinstance(data, Mapping) else json.loads(data)

@@ -36,10 +36,7 @@ def new_data_file_name(tag: bytes = b"") -> str:
 
     The binary digits spread the names over the partitions of an object store.
 
-    Parameters
-    ----------
-    tag : bytes
-        Replaces the last bytes of the UUID. See `written_by`.
+    - `tag`: Replaces the last bytes of the UUID. See `written_by`.
     """
     raw = uuid.uuid4().bytes
     raw = raw[: len(raw) - len(tag)] + tag
@@ -54,25 +51,17 @@ def written_by(names: Iterable[str], tag: bytes) -> list[str]:
 class FragmentWriter:
     """Writes batches to new data files of a table.
 
-    Parameters
-    ----------
-    schema : Schema
-        The columns of the batches, with their field ids.
-    version : tuple of int
-        The file version, for example ``(2, 2)``.
-    max_rows_per_file, max_bytes_per_file : int
-        A file is closed when it has exactly this number of rows, or at least this number of bytes.
-    tag : bytes
-        The end of the UUIDs in the names of files; see `new_data_file_name`.
-    blobs : BlobOptions
-        How values of blob columns are stored.
-    targets : sequence of int or None
-        The targets of files, taken in turns: ids of base paths, or None for the table itself.
-    first : int
-        The index of the first target, modulo their number. Writers of a job that write a single
-        file each should have different values.
-    observer : FragmentWriteProgress, optional
-        Called before and after each fragment is written.
+    - `schema`: The columns of the batches, with their field ids.
+    - `version`: The file version, for example ``(2, 2)``.
+    - `max_rows_per_file`, `max_bytes_per_file`: A file is closed when it has exactly this number of
+      rows, or at least this number of bytes.
+    - `tag`: The end of the UUIDs in the names of files; see `new_data_file_name`.
+    - `blobs`: How values of blob columns are stored.
+    - `targets`: The targets of files, taken in turns: ids of base paths, or None for the table
+      itself.
+    - `first`: The index of the first target, modulo their number. Writers of a job that write a
+      single file each should have different values.
+    - `observer`: Called before and after each fragment is written.
     """
 
     def __init__(
@@ -112,12 +101,8 @@ class FragmentWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch, after `align` has converted it to the schema of the table.
 
-        Raises
-        ------
-        SchemaMismatchError
-            A column is missing, unknown, or of another type.
-        InvalidInputError
-            A column that must not be null has nulls.
+        Raises SchemaMismatchError: a column is missing, unknown, or of another type. Raises
+        InvalidInputError: a column that must not be null has nulls.
         """
         with naming(self._paths.store.display):
             batch = align(batch, self._arrow_schema)
@@ -226,10 +211,7 @@ def delete_fragments(paths: TablePaths, fragments: Iterable[Fragment]) -> None:
 def delete_written(paths: TablePaths, target: int | None, tag: bytes) -> None:
     """Delete all data files with a tag, and their blob files. Lists the folder of data files.
 
-    Parameters
-    ----------
-    target : int, optional
-        The base path whose files are listed; None for the table itself.
+    - `target`: The base path whose files are listed; None for the table itself.
     """
     store, folder = _folder(paths, target)
     names = written_by(store.list_names(folder), tag)
@@ -268,20 +250,10 @@ def common_dictionaries(
 ) -> dict[int, pa.Array]:
     """Read the dictionaries of new data files. All files must have the same dictionaries.
 
-    Parameters
-    ----------
-    fragments : iterable of Fragment
-        Each has one data file of version 0.1.
+    - `fragments`: Each has one data file of version 0.1.
 
-    Returns
-    -------
-    dict of int to pyarrow.Array
-        The dictionary values, by field id.
-
-    Raises
-    ------
-    InvalidInputError
-        No files are given, or their dictionaries differ.
+    Returns the dictionary values, by field id. Raises InvalidInputError: no files are given, or
+    their dictionaries differ.
     """
     # Imported here because only files of version 0.1 need it.
     from lance_spark.file.v0_1.reader import LegacyFileReader

@@ -55,12 +55,8 @@ _Group = table_pb2.FragmentReuseIndexDetails.Group
 class RemappedRows:
     """Rows that a compaction moved from old fragments to new fragments.
 
-    Attributes
-    ----------
-    addresses : bytes
-        The old row addresses, a 64-bit Roaring bitmap.
-    old, new : tuple of Fragment
-        The new fragments have ids already.
+    - `addresses`: The old row addresses, a 64-bit Roaring bitmap.
+    - `old`, `new`: The new fragments have ids already.
     """
 
     addresses: bytes
@@ -148,26 +144,13 @@ def build_entry(
 ) -> tuple[table_pb2.IndexMetadata, str | None]:
     """Build the entry of a new version from the previous entry and the rows that moved.
 
-    Parameters
-    ----------
-    paths : TablePaths
-        Paths of the newest version.
-    section : table_pb2.IndexSection
-        Index section of the newest version.
-    version : int
-        Number of the newest version.
+    - `paths`: Paths of the newest version.
+    - `section`: Index section of the newest version.
+    - `version`: Number of the newest version.
 
-    Returns
-    -------
-    (table_pb2.IndexMetadata, str or None)
-        The entry, and the path of the file that was written for it, if any, relative to the table's
-        root.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The previous entry is tagged.
-    CorruptTableError, StorageError
+    Returns the entry, and the path of the file that was written for it, if any, relative to the
+    table's root. Raises CorruptTableError, StorageError. Raises UnsupportedFeatureError: the
+    previous entry is tagged.
     """
     previous = find_entry(section)
     content = _Content()

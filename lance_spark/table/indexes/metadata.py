@@ -66,10 +66,7 @@ class Index:
 
 
 def index_of(segment: table_pb2.IndexMetadata) -> Index:
-    """Return a segment by pylance's names.
-
-    Raises CorruptTableError.
-    """
+    """Return a segment by pylance's names. Raises CorruptTableError."""
     created = None
     if segment.HasField("created_at"):
         created = datetime.datetime.fromtimestamp(segment.created_at / 1000, datetime.UTC)
@@ -90,10 +87,7 @@ def index_of(segment: table_pb2.IndexMetadata) -> Index:
 def segment_of(index: Any) -> table_pb2.IndexMetadata:
     """Return the message of an `Index`, of this package or of pylance.
 
-    Raises
-    ------
-    InvalidInputError
-        It is not an index, or its attributes have other types.
+    Raises InvalidInputError: it is not an index, or its attributes have other types.
     """
     try:
         message = table_pb2.IndexMetadata(

@@ -46,10 +46,7 @@ _UNKNOWN_VERSION = 2**64
 class FragmentGroup:
     """Old fragments, and the new fragments that hold their live rows in the same order.
 
-    Attributes
-    ----------
-    old, new : tuple of int
-        Fragment ids.
+    - `old`, `new`: Fragment ids.
     """
 
     old: tuple[int, ...]
@@ -60,12 +57,9 @@ class FragmentGroup:
 class RewrittenIndex:
     """A segment that was rewritten with the new row addresses.
 
-    Attributes
-    ----------
-    old_id, new_id : bytes
-        UUIDs of the old and of the new segment.
-    details : table_pb2.IndexMetadata
-        `index_details`, `index_version` and `files` of the new segment. Must not be modified.
+    - `old_id`, `new_id`: UUIDs of the old and of the new segment.
+    - `details`: `index_details`, `index_version` and `files` of the new segment. Must not be
+      modified.
     """
 
     old_id: bytes
@@ -83,23 +77,14 @@ def prune_fields(
 ) -> None:
     """Remove fragments in which values changed from the bitmaps of the indexes on these fields.
 
-    Parameters
-    ----------
-    section : table_pb2.IndexSection
-        Modified in place; the same in the other functions.
-    fragment_ids : iterable of int
-        Fragments with the same rows as before, but new values of some fields.
-    modified : collection of int
-        Ids of these fields.
-    fields : iterable of Field
-        All fields of the table; the same in the other functions.
-    unnamed_only : bool
-        Whether indexes stay whose own fields are among `modified`. An index of a list is not one of
-        them, as data files name the items.
+    - `section`: Modified in place; the same in the other functions.
+    - `fragment_ids`: Fragments with the same rows as before, but new values of some fields.
+    - `modified`: Ids of these fields.
+    - `fields`: All fields of the table; the same in the other functions.
+    - `unnamed_only`: Whether indexes stay whose own fields are among `modified`. An index of a list
+      is not one of them, as data files name the items.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     if not modified:
         return
@@ -127,14 +112,9 @@ def prune_rewritten_columns(
 ) -> None:
     """Remove fragments from the bitmaps of indexes on fields that have another data file now.
 
-    Parameters
-    ----------
-    before, after : iterable of DataFragment
-        All fragments of the table, before and after the change.
+    - `before`, `after`: All fragments of the table, before and after the change.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     indexed = {n for index in section.indices if not is_system(index) for n in index.fields}
     if not indexed:
@@ -167,18 +147,11 @@ def extend_to_moved_rows(
     For tables with stable row ids only. An index is not extended if it holds addresses, if one of
     its fields changed, or if it does not cover all fragments that the rows come from.
 
-    Parameters
-    ----------
-    new_fragment_ids : iterable of int
-        New fragments that contain only moved rows.
-    original_fragment_ids : iterable of int
-        Fragments that the rows come from; none has data overlays.
-    modified : collection of int
-        Ids of the fields with new values (`Update.fields_for_preserving_frag_bitmap`).
+    - `new_fragment_ids`: New fragments that contain only moved rows.
+    - `original_fragment_ids`: Fragments that the rows come from; none has data overlays.
+    - `modified`: Ids of the fields with new values (`Update.fields_for_preserving_frag_bitmap`).
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     added, originals = BitMap(new_fragment_ids), BitMap(original_fragment_ids)
     if not added:
@@ -203,16 +176,10 @@ def retain_relevant(
 
     One segment of each index stays even if it covers no fragment, as the definition of the index.
 
-    Parameters
-    ----------
-    fields : iterable of Field
-        All fields of the table after the change.
-    fragment_ids : iterable of int
-        All fragments of the table after the change.
+    - `fields`: All fields of the table after the change.
+    - `fragment_ids`: All fragments of the table after the change.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     present = {field.id for field in fields}
     kept = [
@@ -258,23 +225,15 @@ def follow_compaction(
 ) -> None:
     """Replace old fragments by new fragments in the bitmaps of indexes that follow a compaction.
 
-    Parameters
-    ----------
-    stable_row_ids : bool
-        Whether the table has stable row ids: then the content of most indexes stays right when rows
-        move.
-    rewritten : iterable of RewrittenIndex
-        Segments that were rewritten. Those that the section no longer has are ignored.
-    moves_recorded : bool
-        Whether the fragment reuse index gets the moves. Then old fragments in a bitmap stand for
-        the new ones, of which zone maps and Bloom filters know nothing: pylance before 14 finds no
-        rows of them.
+    - `stable_row_ids`: Whether the table has stable row ids: then the content of most indexes stays
+      right when rows move.
+    - `rewritten`: Segments that were rewritten. Those that the section no longer has are ignored.
+    - `moves_recorded`: Whether the fragment reuse index gets the moves. Then old fragments in a
+      bitmap stand for the new ones, of which zone maps and Bloom filters know nothing: pylance
+      before 14 finds no rows of them.
 
-    Raises
-    ------
-    CommitConflictError
-        An index covers only some fragments of a group.
-    CorruptTableError
+    Raises CorruptTableError. Raises CommitConflictError: an index covers only some fragments of a
+    group.
     """
     rewritten_by_id = {segment.old_id: segment for segment in rewritten}
     for index in section.indices:
@@ -322,14 +281,9 @@ def prune_stale_overlays(
     Compaction writes overlays into the data files. An index that is older than an overlay has the
     values before it.
 
-    Parameters
-    ----------
-    old : iterable of DataFragment
-        The old fragments of the group.
+    - `old`: The old fragments of the group.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     newest = newest_overlays(old)
     fields = list(fields) if newest else []
@@ -364,12 +318,8 @@ def has_old_values(
 ) -> bool:
     """Return whether an index is older than overlays of its fields.
 
-    Parameters
-    ----------
-    overlays : mapping of int to int
-        As `newest_overlays` returns them.
-    fields : iterable of Field
-        All fields of the table.
+    - `overlays`: As `newest_overlays` returns them.
+    - `fields`: All fields of the table.
     """
     newer = [number for number, version in overlays.items() if version > index.dataset_version]
     if not newer or is_system(index):
@@ -380,10 +330,7 @@ def has_old_values(
 def replace_fragments(bitmap: BitMap, groups: Iterable[FragmentGroup], name: str) -> BitMap:
     """Return a bitmap with the old fragments of groups replaced by the new fragments.
 
-    Raises
-    ------
-    CommitConflictError
-        The bitmap has only some fragments of a group.
+    Raises CommitConflictError: the bitmap has only some fragments of a group.
     """
     moved_bitmap = bitmap.copy()
     for group in groups:

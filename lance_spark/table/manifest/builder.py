@@ -44,28 +44,16 @@ _MAX_U32 = 2**32 - 1
 class ManifestBuilder:
     """The manifest of the next version, while it is built.
 
-    Parameters
-    ----------
-    base : Manifest, optional
-        The newest version; None for a new table.
-    enable_stable_row_ids : bool
-        Whether a new table gets stable row ids. For an existing table, nothing changes.
-    read_version : callable, optional
-        Reads the manifest of a version of the table.
-    planned_on : int, optional
-        The version that the operation was planned on, if it differs from the base.
-    paths : TablePaths, optional
-        Opens files of the base that contain row counts or sequences.
-
-    Attributes
-    ----------
-    proto : table_pb2.Manifest
-        The message under construction, with the number of the next version.
-    stable_row_ids : bool
-    dictionaries : bytes
-        Dictionary values of fields of version 0.1. They are the first bytes of the manifest file.
-    keeps_content : bool
-        Whether the new version keeps fragments and indexes of the base.
+    - `base`: The newest version; None for a new table.
+    - `enable_stable_row_ids`: Whether a new table gets stable row ids. For an existing table,
+      nothing changes.
+    - `read_version`: Reads the manifest of a version of the table.
+    - `planned_on`: The version that the operation was planned on, if it differs from the base.
+    - `paths`: Opens files of the base that contain row counts or sequences.
+    - `proto`: The message under construction, with the number of the next version.
+    - `dictionaries`: Dictionary values of fields of version 0.1. They are the first bytes of the
+      manifest file.
+    - `keeps_content`: Whether the new version keeps fragments and indexes of the base.
     """
 
     def __init__(
@@ -199,10 +187,7 @@ class ManifestBuilder:
     def replace_fragments(self, fragments: Iterable[Fragment]) -> None:
         """Replace the fragments with the same ids.
 
-        Raises
-        ------
-        InvalidInputError
-            The table does not have a fragment with the id.
+        Raises InvalidInputError: the table does not have a fragment with the id.
         """
         for fragment in fragments:
             existing = self.fragment(fragment.id)
@@ -234,11 +219,8 @@ class ManifestBuilder:
     def set_fields(self, fields: Collection[file_pb2.Field]) -> None:
         """Replace all columns.
 
-        Raises
-        ------
-        InvalidInputError
-            The fields do not form a tree, or break a rule of `file.schema.rules`: other clients
-            could not read the version.
+        Raises InvalidInputError: the fields do not form a tree, or break a rule of
+        `file.schema.rules`: other clients could not read the version.
         """
         # Imported here because it imports Arrow, which other operations do not need.
         from lance_spark.file.schema.schema import FieldTree
@@ -296,19 +278,13 @@ class ManifestBuilder:
     def add_fragments(self, fragments: Iterable[Fragment], *, has_moved_rows: bool = False) -> None:
         """Append new fragments and assign their ids, and stable row ids if the table has them.
 
-        Parameters
-        ----------
-        has_moved_rows : bool
-            Whether fragments can record the versions that created their rows. If false, the new
-            version creates all rows, as in pylance.
+        - `has_moved_rows`: Whether fragments can record the versions that created their rows. If
+          false, the new version creates all rows, as in pylance.
 
-        Raises
-        ------
-        InvalidInputError
-            A fragment has no data files, or another file version than the table, or a deletion
-            file, or is in the table already, or the ids are used up.
-        CommitConflictError
-            The table has files of version 0.1, and a fragment lacks one of its columns.
+        Raises InvalidInputError: a fragment has no data files, or another file version than the
+        table, or a deletion file, or is in the table already, or the ids are used up. Raises
+        CommitConflictError: the table has files of version 0.1, and a fragment lacks one of its
+        columns.
         """
         next_id = self._next_fragment_id()
         version = Manifest(self.proto, _NEW_MANIFEST).data_storage_version
@@ -340,13 +316,7 @@ class ManifestBuilder:
                 )
 
     def reserve_fragments(self, count: int) -> None:
-        """Reserve the next fragment ids.
-
-        Raises
-        ------
-        InvalidInputError
-            The ids are used up.
-        """
+        """Reserve the next fragment ids. Raises InvalidInputError: the ids are used up."""
         greatest = self._max_fragment_id() or 0
         if greatest + count > _MAX_U32:
             raise InvalidInputError(
@@ -358,11 +328,8 @@ class ManifestBuilder:
     def insert_fragments(self, fragments: Iterable[Fragment]) -> None:
         """Add fragments that have reserved ids and stable row ids. Sorts all fragments by id.
 
-        Raises
-        ------
-        InvalidInputError
-            An id was not reserved or is in use, or a fragment has another file version than the
-            table, or it lacks stable row ids.
+        Raises InvalidInputError: an id was not reserved or is in use, or a fragment has another
+        file version than the table, or it lacks stable row ids.
         """
         first_unreserved = self._next_fragment_id()
         version = Manifest(self.proto, _NEW_MANIFEST).data_storage_version
@@ -415,19 +382,11 @@ class ManifestBuilder:
     def encode(self, name: str, transaction: bytes, file: str) -> tuple[Manifest, bytes]:
         """Set timestamp and flags; return the new version, and the bytes of its manifest file.
 
-        Parameters
-        ----------
-        name : str
-            The name of the manifest file in errors.
-        transaction : bytes
-            The serialised `Transaction`.
-        file : str
-            The name of the transaction's file below _transactions/; empty without a file.
+        - `name`: The name of the manifest file in errors.
+        - `transaction`: The serialised `Transaction`.
+        - `file`: The name of the transaction's file below _transactions/; empty without a file.
 
-        Raises
-        ------
-        CorruptTableError
-            Two fragments have the same id.
+        Raises CorruptTableError: two fragments have the same id.
         """
         proto = self._finish(file)
         index_section = self.index_section

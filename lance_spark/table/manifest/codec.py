@@ -44,15 +44,9 @@ _FOOTER_VERSION = (0, 2)
 def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
     """Read the manifest of a version. A process keeps manifests of locations that have a tag.
 
-    Raises
-    ------
-    CorruptTableError
-        The file contradicts the format, or contains another version than its name says.
-    UnsupportedFeatureError
-        The version needs a feature that this release does not read.
-    MissingFileError
-        Cleanup removed it.
-    StorageError
+    Raises StorageError. Raises CorruptTableError: the file contradicts the format, or contains
+    another version than its name says. Raises UnsupportedFeatureError: the version needs a feature
+    that this release does not read. Raises MissingFileError: cleanup removed it.
     """
     try:
         data = _read(store, location)
@@ -90,19 +84,11 @@ def check_identity(name: str, manifest: Manifest, identity: tuple[int, str | Non
     The number does not suffice. A table can be deleted and created again. Cleanup can remove a
     version, and then a slow commit can create the same number again.
 
-    Parameters
-    ----------
-    name : str
-        The name of the table in errors.
-    manifest : Manifest
-        The version as it is stored now.
-    identity : (int, str or None), optional
-        `Manifest.identity` of the version that was read earlier. None skips the check.
+    - `name`: The name of the table in errors.
+    - `manifest`: The version as it is stored now.
+    - `identity`: `Manifest.identity` of the version that was read earlier. None skips the check.
 
-    Raises
-    ------
-    VersionNotFoundError
-        The stored version is another version.
+    Raises VersionNotFoundError: the stored version is another version.
     """
     if identity is not None and manifest.identity != identity:
         raise VersionNotFoundError(
@@ -114,17 +100,12 @@ def check_identity(name: str, manifest: Manifest, identity: tuple[int, str | Non
 def read_version(store: ObjectStore, version: int, manifest_tag: str | None = None) -> Manifest:
     """Read the manifest of a version, also of a detached one. Does not list the versions.
 
-    Parameters
-    ----------
-    manifest_tag : str, optional
-        `Manifest.tag` of the version that the caller has read before. If the process has kept that
-        manifest, it is returned without a request, even if the version was removed since.
+    - `manifest_tag`: `Manifest.tag` of the version that the caller has read before. If the process
+      has kept that manifest, it is returned without a request, even if the version was removed
+      since.
 
-    Raises
-    ------
-    VersionNotFoundError
-        The table does not have the version.
-    TableNotFoundError, CorruptTableError, UnsupportedFeatureError, StorageError
+    Raises TableNotFoundError, CorruptTableError, UnsupportedFeatureError, StorageError. Raises
+    VersionNotFoundError: the table does not have the version.
     """
     locations: Iterable[ManifestLocation] = versions.candidates(store, version)
     if versions.is_detached(version):
@@ -153,19 +134,11 @@ def find_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest | 
 def decode(data: bytes, name: str) -> Manifest:
     """Parse a manifest file.
 
-    Parameters
-    ----------
-    data : bytes
-        The whole file.
-    name : str
-        The name of the file in errors.
+    - `data`: The whole file.
+    - `name`: The name of the file in errors.
 
-    Raises
-    ------
-    CorruptTableError
-        The bytes contradict the format.
-    UnsupportedFeatureError
-        The fragments are stored outside of the manifest.
+    Raises CorruptTableError: the bytes contradict the format. Raises UnsupportedFeatureError: the
+    fragments are stored outside of the manifest.
     """
     if len(data) < FOOTER.size:
         raise CorruptTableError(
@@ -212,17 +185,11 @@ def encode(
 ) -> bytes:
     """Return the bytes of a manifest file.
 
-    Parameters
-    ----------
-    proto : table_pb2.Manifest
-        The complete message. This function sets the positions of the sections in it.
-    index_section : bytes, optional
-        The serialised `IndexSection`.
-    transaction_section : bytes, optional
-        The serialised `Transaction`.
-    dictionaries : bytes
-        Dictionary values of tables of version 0.1. Fields refer to them by their position in the
-        file, so they are written first, as in the previous manifest.
+    - `proto`: The complete message. This function sets the positions of the sections in it.
+    - `index_section`: The serialised `IndexSection`.
+    - `transaction_section`: The serialised `Transaction`.
+    - `dictionaries`: Dictionary values of tables of version 0.1. Fields refer to them by their
+      position in the file, so they are written first, as in the previous manifest.
     """
     for name in ("index_section", "transaction_section", "transaction_section_deprecated"):
         proto.ClearField(name)

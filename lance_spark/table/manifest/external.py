@@ -45,18 +45,11 @@ def create(
 ) -> bool:
     """Commit a version; return False and change nothing if the version exists.
 
-    Parameters
-    ----------
-    path : str
-        The final path of the manifest.
-    data : bytes
-        The manifest.
+    - `path`: The final path of the manifest.
+    - `data`: The manifest.
 
-    Raises
-    ------
-    StorageError
-        A store failed. If the error has a cause, the version may or may not be committed. If it has
-        no cause, the version is not committed.
+    Raises StorageError: a store failed. If the error has a cause, the version may or may not be
+    committed. If it has no cause, the version is not committed.
     """
     entry = ManifestEntry(version, f"{path}-{uuid.uuid4()}", len(data))
     try:
@@ -93,10 +86,7 @@ def create(
 def _has_entry(store: ObjectStore, external: ManifestStore, entry: ManifestEntry) -> bool:
     """Return whether the manifest store has exactly this entry for the version.
 
-    Raises
-    ------
-    StorageError
-        Always with a cause, and the cause is not a refusal.
+    Raises StorageError: always with a cause, and the cause is not a refusal.
     """
     try:
         with translated(store.name(entry.path), store.options):
@@ -110,12 +100,8 @@ def _has_entry(store: ObjectStore, external: ManifestStore, entry: ManifestEntry
 def newest(store: ObjectStore, external: ManifestStore) -> tuple[int, str] | None:
     """Return the newest version and the path of its manifest; None for an unknown table.
 
-    Raises
-    ------
-    CorruptTableError
-        The path of the entry is not the path of a manifest.
-    StorageError
-        A store failed, or the manifest could not be copied to its final path.
+    Raises CorruptTableError: the path of the entry is not the path of a manifest. Raises
+    StorageError: a store failed, or the manifest could not be copied to its final path.
     """
     with translated(store.display, store.options):
         entry = external.latest(store.object_uri)
@@ -162,10 +148,7 @@ def _resolve(store: ObjectStore, external: ManifestStore, entry: ManifestEntry) 
 def _finish(store: ObjectStore, external: ManifestStore, entry: ManifestEntry, path: str) -> None:
     """Do the steps 3 and 4 of a commit.
 
-    Raises
-    ------
-    StorageError
-        The manifest could not be copied to its final path.
+    Raises StorageError: the manifest could not be copied to its final path.
     """
     try:
         store.copy(entry.path, path)

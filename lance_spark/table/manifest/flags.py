@@ -97,10 +97,7 @@ class Flags:
 def check_readable(flags: Flags, table: str) -> None:
     """Refuse to read a table with an unknown reader flag.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The message names the first unknown flag and its bit.
+    Raises UnsupportedFeatureError: the message names the first unknown flag and its bit.
     """
     _refuse(flags.reader & ~_KNOWN, "reader", "read", table)
 
@@ -108,15 +105,9 @@ def check_readable(flags: Flags, table: str) -> None:
 def check_writable(flags: Flags, table: str) -> None:
     """Refuse a commit to a table with an unknown reader or writer flag.
 
-    Parameters
-    ----------
-    table : str
-        The name of the table in errors.
+    - `table`: The name of the table in errors.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The message names the first unknown flag and its bit.
+    Raises UnsupportedFeatureError: the message names the first unknown flag and its bit.
     """
     check_readable(flags, table)
     _refuse(flags.writer & ~_KNOWN_TO_WRITERS, "writer", "write to", table)
@@ -132,16 +123,10 @@ def next_flags(
 ) -> Flags:
     """Compute the flags of a new manifest from its content and from the previous flags.
 
-    Parameters
-    ----------
-    manifest : table_pb2.Manifest
-        The new manifest, complete except for its flags.
-    base : Flags, optional
-        The flags of the previous version; None for a new table.
-    changed : collection of table_pb2.DataFragment
-        The fragments of the manifest that differ from the previous version.
-    covering_columns : bool
-        Whether an index has covering columns.
+    - `manifest`: The new manifest, complete except for its flags.
+    - `base`: The flags of the previous version; None for a new table.
+    - `changed`: The fragments of the manifest that differ from the previous version.
+    - `covering_columns`: Whether an index has covering columns.
     """
     base = base or Flags(0, 0)
     common = 0

@@ -112,11 +112,7 @@ def list_versions(store: ObjectStore) -> list[VersionInfo]:
 def transaction_of(store: ObjectStore, version: int) -> Transaction | None:
     """Return the transaction that created a version; None if its writer did not record it.
 
-    Raises
-    ------
-    VersionNotFoundError
-        The version does not exist.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises VersionNotFoundError: the version does not exist.
     """
     return read_transaction(store, read_version(store, version))
 
@@ -147,13 +143,10 @@ def manifests_with_transactions(
 def summarize(manifest: Manifest) -> dict[str, str]:
     """Count fragments, files, rows and bytes of a version. Reads no other file.
 
-    Returns
-    -------
-    dict of str to str
-        The keys of pylance's `versions()`: ``total_fragments``, ``total_rows`` (not deleted),
-        ``total_data_files``, ``total_data_file_rows``, ``total_deletion_files``,
-        ``total_deletion_file_rows`` and ``total_files_size`` (bytes of data files with a known
-        size). The values are numbers as text.
+    Returns the keys of pylance's `versions()`: ``total_fragments``, ``total_rows`` (not deleted),
+    ``total_data_files``, ``total_data_file_rows``, ``total_deletion_files``,
+    ``total_deletion_file_rows`` and ``total_files_size`` (bytes of data files with a known size).
+    The values are numbers as text.
     """
     files = rows = deletion_files = deleted = size = 0
     fragments = manifest.message.fragments
@@ -181,18 +174,11 @@ def manifest_as_of(store: ObjectStore, timestamp: datetime.datetime) -> Manifest
 
     Reads manifests from the newest backwards, up to the returned one.
 
-    Parameters
-    ----------
-    timestamp : datetime
-        Needs a time zone. It is compared with timestamps that are truncated to microseconds.
+    - `timestamp`: Needs a time zone. It is compared with timestamps that are truncated to
+      microseconds.
 
-    Raises
-    ------
-    VersionNotFoundError
-        All existing versions are newer.
-    InvalidInputError
-        The time does not have a time zone.
-    TableNotFoundError, CorruptTableError, StorageError
+    Raises TableNotFoundError, CorruptTableError, StorageError. Raises VersionNotFoundError: all
+    existing versions are newer. Raises InvalidInputError: the time does not have a time zone.
     """
     if timestamp.tzinfo is None:
         raise InvalidInputError(

@@ -44,27 +44,15 @@ _VERSION_NAMES = {"legacy": (0, 1), "0.1": (0, 1), "0.3": (2, 0), "": (2, 0)}
 class Manifest:
     """One version of a table. Immutable; its properties are parsed at the first use.
 
-    Parameters
-    ----------
-    proto : table_pb2.Manifest
-        The message. The caller must not change it afterwards.
-    name : str
-        The name of the file in errors.
-    index_section : bytes, optional
-        The serialised `IndexSection`.
-    transaction_section : bytes, optional
-        The serialised `Transaction`.
-    dictionaries : bytes
-        The bytes before the sections, if fields refer to dictionary values there.
-    size_bytes : int
-        Length of the file.
-
-    Attributes
-    ----------
-    read_at : float
-        The time (`time.monotonic`) at which the store was last known to have this manifest.
-    tag : str or None
-        The tag of the file (`storage.entity_tags`), if a listing had it.
+    - `proto`: The message. The caller must not change it afterwards.
+    - `name`: The name of the file in errors.
+    - `index_section`: The serialised `IndexSection`.
+    - `transaction_section`: The serialised `Transaction`.
+    - `dictionaries`: The bytes before the sections, if fields refer to dictionary values there.
+    - `size_bytes`: Length of the file.
+    - `read_at`: The time (`time.monotonic`) at which the store was last known to have this
+      manifest.
+    - `tag`: The tag of the file (`storage.entity_tags`), if a listing had it.
     """
 
     __slots__ = (
@@ -111,13 +99,7 @@ class Manifest:
 
     @property
     def schema(self) -> Schema:
-        """The columns, with field ids.
-
-        Raises
-        ------
-        CorruptTableError
-            The fields do not form a tree.
-        """
+        """The columns, with field ids. Raises CorruptTableError: the fields do not form a tree."""
         if self._schema is None:
             # Imported here because it imports Arrow, which a listing of versions does not need.
             from lance_spark.file.schema.schema import Schema
@@ -172,10 +154,7 @@ class Manifest:
     def timestamp(self) -> datetime.datetime:
         """The commit time in UTC, truncated to microseconds.
 
-        Raises
-        ------
-        CorruptTableError
-            The time is out of the range of `datetime`.
+        Raises CorruptTableError: the time is out of the range of `datetime`.
         """
         try:
             return _EPOCH + datetime.timedelta(microseconds=self.timestamp_ns // 1000)
@@ -188,10 +167,7 @@ class Manifest:
     def timestamp_us(self) -> int:
         """The commit time: microseconds since 1970 in UTC.
 
-        Raises
-        ------
-        CorruptTableError
-            The time is out of the range of `datetime`.
+        Raises CorruptTableError: the time is out of the range of `datetime`.
         """
         return (self.timestamp - _EPOCH) // datetime.timedelta(microseconds=1)
 
@@ -210,10 +186,7 @@ class Manifest:
                                  for files of version 2 is set; else 0.1
         =======================  ==================================================================
 
-        Raises
-        ------
-        CorruptTableError
-            The stated version is not valid.
+        Raises CorruptTableError: the stated version is not valid.
         """
         if not self._proto.HasField("data_format"):
             versions = self._versions_of_files()
@@ -228,14 +201,9 @@ class Manifest:
     def check_file_format(self, table: str) -> None:
         """Refuse a table whose data files are not Lance files. pylance does not check this field.
 
-        Parameters
-        ----------
-        table : str
-            The name of the table in errors.
+        - `table`: The name of the table in errors.
 
-        Raises
-        ------
-        UnsupportedFeatureError
+        Raises UnsupportedFeatureError.
         """
         file_format = self._proto.data_format.file_format
         if file_format not in ("", file_versions.FILE_FORMAT):
@@ -278,15 +246,9 @@ class Manifest:
     def check_writable(self, table: str) -> None:
         """Refuse a commit on this version, or on a copy of it, that this release cannot make.
 
-        Parameters
-        ----------
-        table : str
-            The name of the table in errors.
+        - `table`: The name of the table in errors.
 
-        Raises
-        ------
-        UnsupportedFeatureError
-            The table needs a feature that this release does not write.
+        Raises UnsupportedFeatureError: the table needs a feature that this release does not write.
         """
         flags.check_writable(self.flags, table)
         version = self._proto.blob_dataset_version
@@ -318,12 +280,8 @@ class Manifest:
     def first_new_field_id(self) -> int:
         """The first field id of the columns of an overwrite.
 
-        It is 0, unless the table has the flag for field ids that are never used again.
-
-        Raises
-        ------
-        CorruptTableError
-            The table has the flag, but does not record the greatest field id.
+        It is 0, unless the table has the flag for field ids that are never used again. Raises
+        CorruptTableError: the table has the flag, but does not record the greatest field id.
         """
         if not self.flags.writer & flags.STABLE_FIELD_IDS:
             return 0
@@ -343,10 +301,7 @@ class Manifest:
     def branch(self) -> str | None:
         """The branch of the version; None for the main branch.
 
-        Raises
-        ------
-        CorruptTableError
-            The name leads out of the table.
+        Raises CorruptTableError: the name leads out of the table.
         """
         if not self._proto.HasField("branch"):
             return None
@@ -359,10 +314,7 @@ class Manifest:
     def base_paths(self) -> Mapping[int, BasePath]:
         """The base paths, by id.
 
-        Raises
-        ------
-        CorruptTableError
-            A base path has no path, or two base paths have the same id.
+        Raises CorruptTableError: a base path has no path, or two base paths have the same id.
         """
         bases: dict[int, BasePath] = {}
         for base in self._proto.base_paths:

@@ -21,21 +21,12 @@ _MAX_ROUNDS = 10
 def migrate_to_v2(store: ObjectStore) -> int:
     """Rename all manifests of a table to names of scheme V2; return how many were renamed.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        The root of the table, or of a branch. Each branch has manifests of its own.
+    - `store`: The root of the table, or of a branch. Each branch has manifests of its own.
 
-    Raises
-    ------
-    TableNotFoundError
-    UnsupportedError
-        The table has an external manifest store, which records the names.
-    UnsupportedFeatureError
-        The newest version needs a feature that this release does not write.
-    CorruptTableError
-        Two manifests of the same version differ.
-    StorageError
+    Raises TableNotFoundError, StorageError. Raises UnsupportedError: the table has an external
+    manifest store, which records the names. Raises UnsupportedFeatureError: the newest version
+    needs a feature that this release does not write. Raises CorruptTableError: two manifests of the
+    same version differ.
     """
     if store.manifest_store is not None:
         raise UnsupportedError(

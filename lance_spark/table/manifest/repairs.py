@@ -76,22 +76,11 @@ def with_unique_field_ids(manifest: table_pb2.Manifest, name: str) -> table_pb2.
     order of the old ids. Files without a remaining column stay: cleanup must see that this version
     refers to them.
 
-    Parameters
-    ----------
-    manifest : table_pb2.Manifest
-        Not changed.
-    name : str
-        The name of the file in errors.
+    - `manifest`: Not changed.
+    - `name`: The name of the file in errors.
 
-    Returns
-    -------
-    table_pb2.Manifest
-        The same message if it needs no repair.
-
-    Raises
-    ------
-    CorruptTableError
-        No field ids are left for the new ids.
+    Returns the same message if it needs no repair. Raises CorruptTableError: no field ids are left
+    for the new ids.
     """
     if not _may_have_legacy_files(manifest):
         return manifest
@@ -172,11 +161,8 @@ def drop_unused_files(manifest: table_pb2.Manifest) -> None:
 
     pylance does the same as a part of its repair.
 
-    Parameters
-    ----------
-    manifest : table_pb2.Manifest
-        The manifest of a new version; changed in place. Not changed if the table does not have data
-        files of version 0.1.
+    - `manifest`: The manifest of a new version; changed in place. Not changed if the table does not
+      have data files of version 0.1.
     """
     if not _may_have_legacy_files(manifest):
         return
@@ -217,15 +203,9 @@ def _renumber(fragment: table_pb2.DataFragment, new_ids: dict[int, int]) -> None
 def check_columns(manifest: Manifest, fields: Iterable[Field]) -> None:
     """Refuse to read columns whose values are in the second table.
 
-    Parameters
-    ----------
-    fields : iterable of Field
-        Top-level columns that are read or used in a filter. Their children are checked too.
+    - `fields`: Top-level columns that are read or used in a filter. Their children are checked too.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The message names the manifest and the column.
+    Raises UnsupportedFeatureError: the message names the manifest and the column.
     """
     version = manifest.message.blob_dataset_version
     if not version:

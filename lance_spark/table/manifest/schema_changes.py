@@ -33,11 +33,8 @@ TOMBSTONE = -2
 def check_new_fields(manifest: table_pb2.Manifest, schema: Iterable[file_pb2.Field]) -> None:
     """Check the ids of new fields, and that existing fields keep their types.
 
-    Raises
-    ------
-    InvalidInputError
-        A new field has an id that was used before, or an existing field would get another type or
-        another parent.
+    Raises InvalidInputError: a new field has an id that was used before, or an existing field would
+    get another type or another parent.
     """
     existing_fields = {field.id: field for field in manifest.fields}
     greatest = max_field_id(manifest)
@@ -58,10 +55,8 @@ def check_new_fields(manifest: table_pb2.Manifest, schema: Iterable[file_pb2.Fie
 def set_fields(builder: ManifestBuilder, schema: Iterable[file_pb2.Field]) -> None:
     """Replace the fields of the schema. The metadata of the schema stays.
 
-    Raises
-    ------
-    InvalidInputError
-        Two fields have the same id, or two columns the same name, or the fields do not form a tree.
+    Raises InvalidInputError: two fields have the same id, or two columns the same name, or the
+    fields do not form a tree.
     """
     fields = list(schema)
     ids = [field.id for field in fields]
@@ -107,15 +102,10 @@ def hide_overlays(
 ) -> None:
     """Remove the values of columns from the overlays of a fragment, as new values replace them.
 
-    Parameters
-    ----------
-    fragment : table_pb2.DataFragment
-        Changed in place.
-    fields : collection of int
-        The field ids of the columns.
-    planned_on : int, optional
-        The version on which the new values were planned. Overlays that other clients committed
-        later stay valid.
+    - `fragment`: Changed in place.
+    - `fields`: The field ids of the columns.
+    - `planned_on`: The version on which the new values were planned. Overlays that other clients
+      committed later stay valid.
     """
     for overlay in fragment.overlays:
         if planned_on is not None and overlay.committed_version > planned_on:
@@ -143,21 +133,12 @@ def note_change(
 ) -> None:
     """Record the version that changed rows of a fragment. The table must have stable row ids.
 
-    Parameters
-    ----------
-    fragment : table_pb2.DataFragment
-        Changed in place.
-    rows : BitMap, optional
-        Offsets of the changed rows; all rows by default.
-    paths : TablePaths, optional
-        Opens the file of earlier recorded versions, if they are outside of the manifest.
+    - `fragment`: Changed in place.
+    - `rows`: Offsets of the changed rows; all rows by default.
+    - `paths`: Opens the file of earlier recorded versions, if they are outside of the manifest.
 
-    Raises
-    ------
-    CorruptTableError
-        A row is out of range, or the recorded versions cannot be read.
-    UnsupportedFeatureError
-        The recorded versions are a column of a data file.
+    Raises CorruptTableError: a row is out of range, or the recorded versions cannot be read. Raises
+    UnsupportedFeatureError: the recorded versions are a column of a data file.
     """
     # Imported here because most commits do not need it.
     import numpy as np

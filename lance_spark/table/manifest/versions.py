@@ -84,10 +84,7 @@ class NamingScheme(Enum):
 class ManifestLocation:
     """A manifest file: its version, its path below the table's root, and its naming scheme.
 
-    Attributes
-    ----------
-    tag : str or None
-        By which the manifest is known that a process has read before (`storage.entity_tags`).
+    - `tag`: By which the manifest is known that a process has read before (`storage.entity_tags`).
     """
 
     version: int
@@ -150,12 +147,7 @@ def list_since(store: ObjectStore, version: int) -> list[ManifestLocation]:
     """Return the manifests from `version` on, oldest first.
 
     The result contains older manifests too, if the listing returns them without further requests.
-
-    Raises
-    ------
-    CorruptTableError
-        The external manifest store has an invalid entry.
-    StorageError
+    Raises StorageError. Raises CorruptTableError: the external manifest store has an invalid entry.
     """
     external = store.manifest_store
     if external is not None:
@@ -185,13 +177,8 @@ def newest(store: ObjectStore) -> ManifestLocation | None:
 def list_newest(store: ObjectStore) -> list[ManifestLocation]:
     """Return the newest manifest as the last item; an empty list without a manifest.
 
-    Older manifests are before it, if the listing returns them without further requests.
-
-    Raises
-    ------
-    CorruptTableError
-        The external manifest store has an invalid entry.
-    StorageError
+    Older manifests are before it, if the listing returns them without further requests. Raises
+    StorageError. Raises CorruptTableError: the external manifest store has an invalid entry.
     """
     external = store.manifest_store
     if external is not None:
@@ -313,10 +300,7 @@ def _parse_names(names: list[str]) -> list[ManifestLocation]:
 def latest(store: ObjectStore) -> ManifestLocation:
     """Return the newest manifest; version 0 is the copy `_latest.manifest` of early releases.
 
-    Raises
-    ------
-    TableNotFoundError
-        The table does not have a manifest.
+    Raises TableNotFoundError: the table does not have a manifest.
     """
     location = newest(store)
     if location is None:
@@ -339,11 +323,7 @@ def detached_location(version: int) -> ManifestLocation:
 def find(store: ObjectStore, version: int) -> ManifestLocation:
     """Return the existing manifest of a version, also of a detached one.
 
-    Raises
-    ------
-    VersionNotFoundError
-        The table does not have the version.
-    TableNotFoundError
+    Raises TableNotFoundError. Raises VersionNotFoundError: the table does not have the version.
     """
     if is_detached(version):
         location = detached_location(version)
@@ -397,12 +377,8 @@ def describe(manifests: list[ManifestLocation]) -> str:
 class CommitListing:
     """The manifests of a table before a commit.
 
-    Attributes
-    ----------
-    manifests : list of ManifestLocation
-        All manifests, or those since some version; oldest first.
-    after_v2 : list of Tagged
-        The first file that the store lists after the names of scheme V2.
+    - `manifests`: All manifests, or those since some version; oldest first.
+    - `after_v2`: The first file that the store lists after the names of scheme V2.
     """
 
     manifests: list[ManifestLocation]
@@ -411,12 +387,9 @@ class CommitListing:
     def scheme(self, store: ObjectStore) -> NamingScheme:
         """Return the naming scheme of the next manifest: that of the table, V2 for a new table.
 
-        Raises
-        ------
-        CorruptTableError
-            The table uses both schemes. Two writers could then create a version under two names.
-        StorageError
-            A manifest is not in its final path, and this client must not copy it.
+        Raises CorruptTableError: the table uses both schemes. Two writers could then create a
+        version under two names. Raises StorageError: a manifest is not in its final path, and this
+        client must not copy it.
         """
         staged = next((location for location in self.manifests if location.is_staged), None)
         if staged is not None:
@@ -448,18 +421,11 @@ def list_for_commit(
 ) -> CommitListing:
     """List the manifests, and what shows the naming scheme of the next one, at the same time.
 
-    Parameters
-    ----------
-    listing : callable
-        Lists the manifests.
-    meanwhile : callable, optional
-        Another request that can run at the same time; it runs to its end in any case.
-    complete : bool
-        Whether `listing` returns all manifests, or their scheme does not matter.
+    - `listing`: Lists the manifests.
+    - `meanwhile`: Another request that can run at the same time; it runs to its end in any case.
+    - `complete`: Whether `listing` returns all manifests, or their scheme does not matter.
 
-    Raises
-    ------
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError.
     """
     calls: list[Callable[[], object]] = [listing]
     # An external manifest store has only one entry for a version, under any name.
@@ -475,10 +441,7 @@ def list_for_commit(
 def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
     """Create the manifest of a version atomically; return False if the version exists.
 
-    Raises
-    ------
-    StorageError
-        The store failed, and the manifest may or may not exist.
+    Raises StorageError: the store failed, and the manifest may or may not exist.
     """
     external = store.manifest_store
     if external is not None:

@@ -79,15 +79,10 @@ class ShardingSpec:
 class MemWalDetails:
     """The settings of a MemWAL, and its progress.
 
-    Attributes
-    ----------
-    compacted : mapping of UUID to int
-        For each shard, the newest generation whose rows are in the base table.
-    index_catchup : mapping of str to mapping of UUID to int
-        For each index by name and each shard, the newest generation whose rows the index has. An
-        index that is missing here may lack all of them.
-    message : table_pb2.MemWalIndexDetails
-        As it was read, with fields that this release does not know. Must not be modified.
+    - `compacted`: For each shard, the newest generation whose rows are in the base table.
+    - `index_catchup`: For each index by name and each shard, the newest generation whose rows the
+      index has. An index that is missing here may lack all of them.
+    - `message`: As it was read, with fields that this release does not know. Must not be modified.
     """
 
     num_shards: int = 0
@@ -105,10 +100,7 @@ class MemWalDetails:
 def details_of(manifest: Manifest) -> MemWalDetails | None:
     """Return the details of the MemWAL of a version; None if it has no MemWAL.
 
-    Raises
-    ------
-    CorruptTableError
-        The indexes of the version, or the details, cannot be read.
+    Raises CorruptTableError: the indexes of the version, or the details, cannot be read.
     """
     index = find_index(section_of(manifest))
     return None if index is None else decode(index, manifest.name)
@@ -122,14 +114,9 @@ def find_index(section: table_pb2.IndexSection) -> table_pb2.IndexMetadata | Non
 def decode(index: table_pb2.IndexMetadata, name: str) -> MemWalDetails:
     """Parse and check the details of the entry `__lance_mem_wal`.
 
-    Parameters
-    ----------
-    name : str
-        Name of the manifest, for errors.
+    - `name`: Name of the manifest, for errors.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     try:
         message = table_pb2.MemWalIndexDetails.FromString(index.index_details.value)
@@ -179,10 +166,7 @@ def encode(details: MemWalDetails) -> bytes:
 def new_index(details: MemWalDetails, version: int) -> table_pb2.IndexMetadata:
     """Return a new entry `__lance_mem_wal`.
 
-    Parameters
-    ----------
-    version : int
-        The version of the table that the change was planned on.
+    - `version`: The version of the table that the change was planned on.
     """
     index = table_pb2.IndexMetadata(name=MEM_WAL, index_version=0)
     index.index_details.type_url = _TYPE_URL
@@ -193,10 +177,7 @@ def new_index(details: MemWalDetails, version: int) -> table_pb2.IndexMetadata:
 def replace_details(index: table_pb2.IndexMetadata, details: MemWalDetails, version: int) -> None:
     """Put other details into the entry `__lance_mem_wal`, and give it another id.
 
-    Parameters
-    ----------
-    version : int
-        The version of the change.
+    - `version`: The version of the change.
     """
     index.index_details.value = encode(details)
     index.uuid.uuid = uuid.uuid4().bytes
@@ -207,15 +188,9 @@ def replace_details(index: table_pb2.IndexMetadata, details: MemWalDetails, vers
 def generations_of(tables: Iterable[table_pb2.CompactedSsTable], name: str) -> dict[uuid.UUID, int]:
     """Return the generation of each shard in a list of messages.
 
-    Parameters
-    ----------
-    name : str
-        Name of the file, for errors.
+    - `name`: Name of the file, for errors.
 
-    Raises
-    ------
-    CorruptTableError
-        An id is not a UUID, or a shard is listed twice.
+    Raises CorruptTableError: an id is not a UUID, or a shard is listed twice.
     """
     generations: dict[uuid.UUID, int] = {}
     for table in tables:

@@ -27,16 +27,10 @@ def shards_with_fresh_rows(
 ) -> Iterator[uuid.UUID]:
     """Yield the shards whose newest rows a reader of the base table does not see.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
-    compacted : mapping of UUID to int
-        For each shard, the newest generation whose rows are in the base table.
+    - `store`: Root of the branch.
+    - `compacted`: For each shard, the newest generation whose rows are in the base table.
 
-    Raises
-    ------
-    CorruptFileError, StorageError, UnsupportedFeatureError
+    Raises CorruptFileError, StorageError, UnsupportedFeatureError.
     """
     for shard in list_shards(store):
         manifest = read_latest(store, shard)
@@ -49,9 +43,7 @@ def shards_with_fresh_rows(
 def has_fresh_rows(store: ObjectStore, manifest: ShardManifest, compacted: int) -> bool:
     """Return whether a shard has SSTables above a generation, or rows in its log.
 
-    Raises
-    ------
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError.
     """
     if any(table.generation > compacted for table in manifest.sstables):
         return True
@@ -67,9 +59,7 @@ def has_fresh_rows(store: ObjectStore, manifest: ShardManifest, compacted: int) 
 def fresh_field_ids(store: ObjectStore, compacted: Mapping[uuid.UUID, int]) -> set[int]:
     """Return the ids of all fields for which rows of shards that are not compacted have values.
 
-    Raises
-    ------
-    CorruptFileError, CorruptTableError, StorageError, UnsupportedFeatureError
+    Raises CorruptFileError, CorruptTableError, StorageError, UnsupportedFeatureError.
     """
     ids: set[int] = set()
     for shard in list_shards(store):

@@ -78,10 +78,7 @@ def new_sstable_folder(generation: int) -> str:
 def sstable_path(shard: uuid.UUID, folder: str) -> str:
     """Return the path of an SSTable.
 
-    Parameters
-    ----------
-    folder : str
-        Name of its folder, as the shard manifest has it.
+    - `folder`: Name of its folder, as the shard manifest has it.
     """
     return f"{shard_path(shard)}/{folder}"
 

@@ -30,13 +30,8 @@ def record_compacted(
 ) -> None:
     """Record the newest generations that the next version has.
 
-    Raises
-    ------
-    InvalidInputError
-        The table has no MemWAL, or a shard is given twice.
-    CommitConflictError
-        A generation is stale; not retryable.
-    CorruptTableError
+    Raises CorruptTableError. Raises InvalidInputError: the table has no MemWAL, or a shard is given
+    twice. Raises CommitConflictError: a generation is stale; not retryable.
     """
     name = builder.base.name if builder.base is not None else "the new table"
     index = find_index(builder.indices)

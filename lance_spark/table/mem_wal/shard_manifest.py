@@ -62,15 +62,10 @@ class ShardStatus(enum.Enum):
 class SsTable:
     """An SSTable of a shard.
 
-    Attributes
-    ----------
-    generation : int
-        Starts at 1.
-    folder : str
-        Name of its folder below that of the shard.
-    in_memory_bytes, physical_rows, primary_key_bytes : int, optional
-        Size of the rows in memory, their number with replaced rows and tombstones, and the size of
-        their keys.
+    - `generation`: Starts at 1.
+    - `folder`: Name of its folder below that of the shard.
+    - `in_memory_bytes`, `physical_rows`, `primary_key_bytes`: Size of the rows in memory, their
+      number with replaced rows and tombstones, and the size of their keys.
     """
 
     generation: int
@@ -84,22 +79,14 @@ class SsTable:
 class ShardManifest:
     """One version of the state of a shard.
 
-    Attributes
-    ----------
-    version : int
-        Starts at 1.
-    replay_after : int
-        The last position of the log whose rows are in SSTables.
-    last_seen : int
-        A hint at the last position of the log.
-    sstables : tuple of SsTable
-        In increasing order of their generations.
-    spec_id : int
-        0 for a shard that was made by hand.
-    field_entries : tuple of (str, bytes)
-        Name of each sharding field, and the little-endian bytes of its value.
-    message : table_pb2.ShardManifest
-        As it was read, with fields that this release does not know. Must not be modified.
+    - `version`: Starts at 1.
+    - `replay_after`: The last position of the log whose rows are in SSTables.
+    - `last_seen`: A hint at the last position of the log.
+    - `sstables`: In increasing order of their generations.
+    - `spec_id`: 0 for a shard that was made by hand.
+    - `field_entries` (tuple of (str, bytes)): Name of each sharding field, and the little-endian
+      bytes of its value.
+    - `message`: As it was read, with fields that this release does not know. Must not be modified.
     """
 
     shard: uuid.UUID
@@ -120,14 +107,9 @@ class ShardManifest:
 def list_shards(store: ObjectStore) -> list[uuid.UUID]:
     """Return the shards of a branch in order. Folders with other names are ignored.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
+    - `store`: Root of the branch.
 
-    Raises
-    ------
-    StorageError
+    Raises StorageError.
     """
     shards = map(names.shard_of, store.list_folders(names.FOLDER))
     return sorted(shard for shard in shards if shard is not None)
@@ -136,16 +118,10 @@ def list_shards(store: ObjectStore) -> list[uuid.UUID]:
 def read_latest(store: ObjectStore, shard: uuid.UUID) -> ShardManifest | None:
     """Read the newest version of a shard manifest; None if the shard has none.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
+    - `store`: Root of the branch.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The status of the shard is unknown.
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError. Raises UnsupportedFeatureError: the status of the shard
+    is unknown.
     """
     hint = _read_hint(store, shard)
     newest = None if hint is None else read_manifest(store, shard, hint)
@@ -161,19 +137,11 @@ def read_latest(store: ObjectStore, shard: uuid.UUID) -> ShardManifest | None:
 def publish(store: ObjectStore, manifest: ShardManifest) -> ShardManifest | None:
     """Create a version of a shard manifest; return it as stored, or None if another client has.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
-    manifest : ShardManifest
-        Usually a version that was read, with changes and the next version number.
+    - `store`: Root of the branch.
+    - `manifest`: Usually a version that was read, with changes and the next version number.
 
-    Raises
-    ------
-    InvalidInputError
-        Numbers or names are not valid.
-    StorageError
-        The store failed, and it is unknown whether the version was created.
+    Raises InvalidInputError: numbers or names are not valid. Raises StorageError: the store failed,
+    and it is unknown whether the version was created.
     """
     try:
         message = encode(manifest)
@@ -243,18 +211,10 @@ def encode(manifest: ShardManifest) -> bytes:
 def decode(data: bytes, shard: uuid.UUID, version: int, name: str) -> ShardManifest:
     """Parse and check the bytes of a shard manifest.
 
-    Parameters
-    ----------
-    shard, version
-        As the path of the file has them.
-    name : str
-        Name of the file, for errors.
+    - `shard`, `version`: As the path of the file has them.
+    - `name`: Name of the file, for errors.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The status of the shard is unknown.
-    CorruptFileError
+    Raises CorruptFileError. Raises UnsupportedFeatureError: the status of the shard is unknown.
     """
     try:
         message = table_pb2.ShardManifest.FromString(data)
@@ -328,9 +288,7 @@ def _read_hint(store: ObjectStore, shard: uuid.UUID) -> int | None:
 def read_newer(store: ObjectStore, newest: ShardManifest) -> ShardManifest:
     """Return the newest version of a shard manifest, from one that exists on.
 
-    Raises
-    ------
-    CorruptFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, UnsupportedFeatureError, StorageError.
     """
     version = newest.version
     while version < newest.version + _MISSING and version < _MAX_U64:
@@ -343,9 +301,7 @@ def read_newer(store: ObjectStore, newest: ShardManifest) -> ShardManifest:
 def read_manifest(store: ObjectStore, shard: uuid.UUID, version: int) -> ShardManifest | None:
     """Read a version of a shard manifest; None if it does not exist.
 
-    Raises
-    ------
-    CorruptFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, UnsupportedFeatureError, StorageError.
     """
     path = names.manifest_path(shard, version)
     try:

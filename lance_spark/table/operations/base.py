@@ -100,19 +100,12 @@ def conflict_of_names(name: str, committed: str) -> Conflict:
 class Rebase:
     """The input of `Operation.rebase`.
 
-    Attributes
-    ----------
-    base : Manifest
-        The version that the operation was planned on, or last rebased onto.
-    newest : Manifest
-        The version that the operation is rebased onto.
-    committed : sequence of Operation
-        The operations committed after `base`, oldest first.
-    paths : TablePaths
-        Opens the files of `newest`.
-    written : list of str
-        Files that the rebase has written, below the table's root. The commit deletes the files
-        that no version refers to.
+    - `base`: The version that the operation was planned on, or last rebased onto.
+    - `newest`: The version that the operation is rebased onto.
+    - `committed`: The operations committed after `base`, oldest first.
+    - `paths`: Opens the files of `newest`.
+    - `written`: Files that the rebase has written, below the table's root. The commit deletes the
+      files that no version refers to.
     """
 
     base: Manifest
@@ -124,14 +117,9 @@ class Rebase:
     def write_deletions(self, fragment_id: int, offsets: Offsets) -> DeletionFile:
         """Write a deletion file for a fragment of the newest version.
 
-        Parameters
-        ----------
-        offsets : int64 array
-            All deleted rows of the fragment, increasing.
+        - `offsets`: All deleted rows of the fragment, increasing.
 
-        Raises
-        ------
-        StorageError
+        Raises StorageError.
         """
         # Other clients store merged deletions as bitmaps of any size, too.
         file = write_deletions(
@@ -274,12 +262,8 @@ class Operation(ABC):
         """Return the operation adapted to a newer version; itself if nothing changes.
 
         Called if `conflict` returned `Conflict.REBASE` for one of the operations committed since.
-
-        Raises
-        ------
-        CommitConflictError
-            The operation does not hold on the newer version.
-        StorageError
+        Raises StorageError. Raises CommitConflictError: the operation does not hold on the newer
+        version.
         """
         return self
 
@@ -287,12 +271,8 @@ class Operation(ABC):
     def apply(self, builder: ManifestBuilder) -> None:
         """Apply the operation to the next manifest.
 
-        Raises
-        ------
-        InvalidInputError
-            The operation does not fit the table.
-        CommitConflictError
-            The table has changed since the operation was planned.
+        Raises InvalidInputError: the operation does not fit the table. Raises CommitConflictError:
+        the table has changed since the operation was planned.
         """
 
     def conflict(self, committed: Operation) -> Conflict:

@@ -47,10 +47,7 @@ _LATER = {116: "append_fri_transitions"}
 class UnknownOperation(Operation):
     """An operation that another client committed and that this release does not implement.
 
-    Attributes
-    ----------
-    message : transaction_pb2.Transaction
-        The complete transaction; it must not be modified.
+    - `message`: The complete transaction; it must not be modified.
     """
 
     message: transaction_pb2.Transaction
@@ -87,12 +84,8 @@ class UnknownOperation(Operation):
 def operation_of(transaction: transaction_pb2.Transaction, source: str) -> Operation:
     """Return the operation of a transaction's message.
 
-    Parameters
-    ----------
-    transaction : transaction_pb2.Transaction
-        It must not be modified afterwards.
-    source : str
-        The file of the transaction, for errors.
+    - `transaction`: It must not be modified afterwards.
+    - `source`: The file of the transaction, for errors.
     """
     name = transaction.WhichOneof("operation")
     operation = OPERATIONS.get(name or "")

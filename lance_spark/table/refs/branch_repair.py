@@ -55,21 +55,10 @@ def repair_branches(
     nor a base path of its main branch, and all files that the newest version of the branch has
     below it exist at the same relative paths of this table. Older versions are not changed.
 
-    Parameters
-    ----------
-    main : ObjectStore
-        The table's main root.
+    - `main`: The table's main root.
 
-    Returns
-    -------
-    list of BranchRepair
-        One for each branch, in the order of the names.
-
-    Raises
-    ------
-    CommitConflictError
-        Another client changed the same branch.
-    StorageError, CorruptTableError, UnsupportedFeatureError
+    Returns one for each branch, in the order of the names. Raises StorageError, CorruptTableError,
+    UnsupportedFeatureError. Raises CommitConflictError: another client changed the same branch.
     """
     names = sorted(read_branches(main))
     shared = {canonical(base.path) for base in read_latest(main).base_paths.values()}
@@ -130,22 +119,12 @@ def missing_files(paths: TablePaths, manifest: Manifest, base: BasePath) -> tupl
     checked if the base path is the root of a table. Blob files beside data files, and objects that
     blobs refer to, are not checked.
 
-    Parameters
-    ----------
-    paths : TablePaths
-        Knows the base path.
-    base : BasePath
-        The base path, with the id that it has in the version.
+    - `paths`: Knows the base path.
+    - `base`: The base path, with the id that it has in the version.
 
-    Returns
-    -------
-    tuple of int and list of str
-        The number of files that the version has below the base path, and the names of those that
-        are missing or have a size that differs from the manifest.
-
-    Raises
-    ------
-    CorruptTableError, StorageError
+    Returns the number of files that the version has below the base path, and the names of those
+    that are missing or have a size that differs from the manifest. Raises CorruptTableError,
+    StorageError.
     """
     expected: dict[str, dict[str, int]] = {DATA: {}, DELETIONS: {}, INDICES: {}}
     for fragment in manifest.fragments:

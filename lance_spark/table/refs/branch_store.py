@@ -32,17 +32,11 @@ _MAX_U64 = 2**64 - 1
 class Branch:
     """The content of a branch file.
 
-    Attributes
-    ----------
-    parent_branch : str, optional
-        None for the main branch.
-    identifier : tuple of (int, str), optional
-        Parent version and random id of each branch from the main one to this; None in files of
-        early releases.
-    created_at : int
-        Seconds since 1970.
-    manifest_size : int
-        Bytes of the manifest of the parent's version.
+    - `parent_branch`: None for the main branch.
+    - `identifier` (tuple of (int, str), optional): Parent version and random id of each branch from
+      the main one to this; None in files of early releases.
+    - `created_at`: Seconds since 1970.
+    - `manifest_size`: Bytes of the manifest of the parent's version.
     """
 
     parent_branch: str | None
@@ -77,14 +71,9 @@ class Branch:
         """Return whether the branch was made from another branch, directly or through other
         branches.
 
-        Parameters
-        ----------
-        name : str
-            Name of the other branch.
-        other : Branch, optional
-            The other branch; None if its file was removed, so that only its name is known.
-        branches : mapping of str to Branch
-            All branches of the table.
+        - `name`: Name of the other branch.
+        - `other`: The other branch; None if its file was removed, so that only its name is known.
+        - `branches`: All branches of the table.
         """
         if self.identifier and other is not None and other.identifier:
             depth = len(other.identifier)
@@ -114,17 +103,10 @@ def check_same(store: ObjectStore, name: str, expected: Branch) -> None:
 def origin_version(name: str, ancestor: str | None, branches: Mapping[str, Branch]) -> int | None:
     """Return the version of an ancestor that a branch was made from, directly or through others.
 
-    Parameters
-    ----------
-    ancestor : str, optional
-        None for the main branch.
-    branches : mapping of str to Branch
-        All branches that have a file.
+    - `ancestor`: None for the main branch.
+    - `branches`: All branches that have a file.
 
-    Returns
-    -------
-    int or None
-        None if the branch does not descend from the other branch.
+    None if the branch does not descend from the other branch.
     """
     steps = branches[name].identifier
     start = branches[ancestor].identifier if ancestor is not None and ancestor in branches else ()

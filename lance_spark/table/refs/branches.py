@@ -63,25 +63,14 @@ _MAX_TRIES = 5
 def create_branch(source: OpenTable, name: str) -> Manifest:
     """Create a branch from a version of a table, and return the first version of the branch.
 
-    Parameters
-    ----------
-    source : OpenTable
-        The parent version, on any branch.
-    name : str
-        Name of the new branch.
+    - `source`: The parent version, on any branch.
+    - `name`: Name of the new branch.
 
-    Raises
-    ------
-    InvalidInputError
-        The name is not valid or in use, or the version is detached.
-    VersionNotFoundError
-        The parent branch was deleted, a cleanup is removing the parent version, or another client
-        is deleting a branch of the same name.
-    UnsupportedFeatureError
-        The table has features that this release cannot write.
-    UncertainCommitError
-        The store failed, and it is unknown whether the branch was created.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises InvalidInputError: the name is not valid or in
+    use, or the version is detached. Raises VersionNotFoundError: the parent branch was deleted, a
+    cleanup is removing the parent version, or another client is deleting a branch of the same name.
+    Raises UnsupportedFeatureError: the table has features that this release cannot write. Raises
+    UncertainCommitError: the store failed, and it is unknown whether the branch was created.
     """
     main = source.main
     path = ref_names.file_of(ref_names.BRANCHES, ref_names.check_new_branch_name(name))
@@ -143,21 +132,13 @@ def _undo_create(main: ObjectStore, name: str, branch: Branch) -> None:
 def delete_branch(main: ObjectStore, name: str) -> None:
     """Delete a branch with all its versions.
 
-    Parameters
-    ----------
-    main : ObjectStore
-        The table's main root.
+    - `main`: The table's main root.
 
-    Raises
-    ------
-    VersionNotFoundError
-        The branch does not exist, and an unfinished creation or deletion left no versions of it.
-    InvalidInputError
-        The branch has tags, or other branches were made from it.
-    UncertainCommitError
-        The store failed, and it is unknown whether the branch still exists; or the branch is
-        deleted, but some of its files are not.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises VersionNotFoundError: the branch does not exist,
+    and an unfinished creation or deletion left no versions of it. Raises InvalidInputError: the
+    branch has tags, or other branches were made from it. Raises UncertainCommitError: the store
+    failed, and it is unknown whether the branch still exists; or the branch is deleted, but some of
+    its files are not.
     """
     store = branch_store(main, ref_names.check_branch_name(name))
     branches = read_branches(main)
@@ -238,13 +219,9 @@ def _restore_branch_file(main: ObjectStore, name: str, branch: Branch) -> None:
 def replace_branch_metadata(main: ObjectStore, name: str, metadata: Mapping[str, str]) -> Branch:
     """Replace the metadata of a branch.
 
-    Raises
-    ------
-    UncertainCommitError
-        The store failed, and it is unknown which metadata the branch has.
-    VersionNotFoundError
-        The branch does not exist, or was deleted meanwhile.
-    InvalidInputError, CorruptTableError, StorageError
+    Raises InvalidInputError, CorruptTableError, StorageError. Raises UncertainCommitError: the
+    store failed, and it is unknown which metadata the branch has. Raises VersionNotFoundError: the
+    branch does not exist, or was deleted meanwhile.
     """
     branch = replace(BRANCHES.read(main, name), metadata=ref_json.check_metadata(metadata))
     ref_json.replace(main, BRANCHES.path(name), branch.encode())

@@ -71,35 +71,18 @@ def shallow_clone(
 ) -> Manifest:
     """Create a table or a branch that shares the files of a version.
 
-    Parameters
-    ----------
-    target : ObjectStore
-        Root of the new table or branch.
-    branch : str, optional
-        Name of the new branch; None for a table.
-    is_adopted : callable, optional
-        Returns whether another client's branch has adopted the manifest that this call wrote.
-        Called when this call gives up because of a concurrent clone, after it deleted its
-        transaction file, which the other client checks.
+    - `target`: Root of the new table or branch.
+    - `branch`: Name of the new branch; None for a table.
+    - `is_adopted`: Returns whether another client's branch has adopted the manifest that this call
+      wrote. Called when this call gives up because of a concurrent clone, after it deleted its
+      transaction file, which the other client checks.
 
-    Returns
-    -------
-    Manifest
-        The first version of the clone. It has the number of the source's version.
-
-    Raises
-    ------
-    TableExistsError
-        The target has versions already.
-    InvalidInputError
-        The source is a detached version.
-    UnsupportedFeatureError
-        The source has features that this release cannot write.
-    VersionNotFoundError
-        Cleanup has removed the source's version.
-    UncertainCommitError
-        The store failed, and it is unknown whether the clone was created.
-    CorruptTableError, StorageError
+    Returns the first version of the clone. It has the number of the source's version. Raises
+    CorruptTableError, StorageError. Raises TableExistsError: the target has versions already.
+    Raises InvalidInputError: the source is a detached version. Raises UnsupportedFeatureError: the
+    source has features that this release cannot write. Raises VersionNotFoundError: cleanup has
+    removed the source's version. Raises UncertainCommitError: the store failed, and it is unknown
+    whether the clone was created.
     """
     operation = _operation(source, branch=branch, is_shallow=True)
     _check_empty(target)
@@ -114,17 +97,11 @@ def shallow_clone(
 def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
     """Create a table with copies of all files of a version: data, blobs, deletions, indexes.
 
-    Several files are copied at the same time, in pieces; see `copy_files`.
-
-    Raises
-    ------
-    TableExistsError
-        The target has versions already.
-    InvalidInputError
-        The source is a detached version, or has files at the target.
-    UncertainCommitError
-        The store failed, and it is unknown whether the clone was created.
-    UnsupportedFeatureError, CorruptTableError, StorageError
+    Several files are copied at the same time, in pieces; see `copy_files`. Raises
+    UnsupportedFeatureError, CorruptTableError, StorageError. Raises TableExistsError: the target
+    has versions already. Raises InvalidInputError: the source is a detached version, or has files
+    at the target. Raises UncertainCommitError: the store failed, and it is unknown whether the
+    clone was created.
     """
     target.check_put_if_absent()
     target.check_new_table()

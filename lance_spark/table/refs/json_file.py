@@ -42,17 +42,10 @@ _Ref = TypeVar("_Ref")
 class Fields:
     """The fields of the JSON object in the file of a tag or branch, with checked types.
 
-    Parameters
-    ----------
-    name : str
-        Name of the file, for errors.
-    label : str
-        "tag" or "branch", for errors.
+    - `name`: Name of the file, for errors.
+    - `label`: "tag" or "branch", for errors.
 
-    Raises
-    ------
-    CorruptTableError
-        The data is not a JSON object.
+    Raises CorruptTableError: the data is not a JSON object.
     """
 
     def __init__(self, data: bytes, name: str, label: str) -> None:
@@ -73,10 +66,8 @@ class Fields:
     def number(self, key: str, default: int | None = None) -> int:
         """Return an unsigned 64-bit integer field.
 
-        Raises
-        ------
-        CorruptTableError
-            The value is not such an integer, or it is missing and has no default.
+        Raises CorruptTableError: the value is not such an integer, or it is missing and has no
+        default.
         """
         value = self._content.get(key, default)
         if type(value) is not int or not 0 <= value <= _MAX_U64:
@@ -139,14 +130,9 @@ class RefFiles(Generic[_Ref]):
 
     In all methods, `store` is the table's main root.
 
-    Parameters
-    ----------
-    label : str
-        "tag" or "branch", for errors.
-    check_name : callable
-        Returns a valid name; raises InvalidInputError for any other text.
-    parse : callable
-        Returns the content of a file; raises CorruptTableError.
+    - `label`: "tag" or "branch", for errors.
+    - `check_name`: Returns a valid name; raises InvalidInputError for any other text.
+    - `parse`: Returns the content of a file; raises CorruptTableError.
     """
 
     def __init__(
@@ -168,11 +154,7 @@ class RefFiles(Generic[_Ref]):
     def names(self, store: ObjectStore) -> list[str]:
         """Return the sorted names of all files.
 
-        Raises
-        ------
-        CorruptTableError
-            A file name does not encode a valid name.
-        StorageError
+        Raises StorageError. Raises CorruptTableError: a file name does not encode a valid name.
         """
         names = []
         for file in store.list_names(self._folder):
@@ -205,15 +187,9 @@ class RefFiles(Generic[_Ref]):
     def read(self, store: ObjectStore, name: str) -> _Ref:
         """Read a file.
 
-        Raises
-        ------
-        VersionNotFoundError
-            The file does not exist; the message suggests similar names.
-        InvalidInputError
-            The name is not valid.
-        CorruptTableError
-            The file contradicts the format, or is longer than `MAX_BYTES`.
-        StorageError
+        Raises StorageError. Raises VersionNotFoundError: the file does not exist; the message
+        suggests similar names. Raises InvalidInputError: the name is not valid. Raises
+        CorruptTableError: the file contradicts the format, or is longer than `MAX_BYTES`.
         """
         content = self.find(store, name)
         if content is None:
@@ -255,12 +231,8 @@ class RefFiles(Generic[_Ref]):
 def create(store: ObjectStore, path: str, data: bytes) -> bool:
     """Create the file of a tag or branch; return False if another client's file exists.
 
-    Raises
-    ------
-    UncertainCommitError
-        The store failed, and it is unknown whether the file was created.
-    StorageError
-        The store refused. The file was not created.
+    Raises UncertainCommitError: the store failed, and it is unknown whether the file was created.
+    Raises StorageError: the store refused. The file was not created.
     """
     try:
         if store.put_if_absent(path, data):
@@ -285,12 +257,8 @@ def create(store: ObjectStore, path: str, data: bytes) -> bool:
 def replace(store: ObjectStore, path: str, data: bytes) -> None:
     """Replace the file of a tag or branch.
 
-    Raises
-    ------
-    UncertainCommitError
-        The store failed, and it is unknown whether the file was replaced.
-    StorageError
-        The store refused. The file was not replaced.
+    Raises UncertainCommitError: the store failed, and it is unknown whether the file was replaced.
+    Raises StorageError: the store refused. The file was not replaced.
     """
     try:
         store.write_bytes(path, data)
@@ -305,12 +273,8 @@ def replace(store: ObjectStore, path: str, data: bytes) -> None:
 def remove(store: ObjectStore, path: str) -> None:
     """Delete the file of a tag or branch, if it exists.
 
-    Raises
-    ------
-    UncertainCommitError
-        The store failed, and it is unknown whether the file was deleted.
-    StorageError
-        The store refused. The file was not deleted.
+    Raises UncertainCommitError: the store failed, and it is unknown whether the file was deleted.
+    Raises StorageError: the store refused. The file was not deleted.
     """
     try:
         store.delete([path])
@@ -353,10 +317,7 @@ def encode(content: Mapping[str, object]) -> bytes:
 def check_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     """Return a copy of a user's metadata.
 
-    Raises
-    ------
-    InvalidInputError
-        A key or value is not a string.
+    Raises InvalidInputError: a key or value is not a string.
     """
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, str):

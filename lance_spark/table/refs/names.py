@@ -91,10 +91,7 @@ def branch_root(branch: str) -> str:
 def branch_store(main: ObjectStore, branch: str | None) -> ObjectStore:
     """Return the root of a branch, given the main root.
 
-    Parameters
-    ----------
-    branch : str, optional
-        None for the main branch.
+    - `branch`: None for the main branch.
     """
     return main if branch is None else main.below(branch_root(branch))
 
@@ -105,10 +102,7 @@ def main_store(store: ObjectStore, branch: str | None) -> ObjectStore:
     If the folder of a branch was copied out of its table, the copy is an independent table: then
     `store` itself is returned.
 
-    Parameters
-    ----------
-    branch : str, optional
-        The branch that the manifests in `store` belong to; None for the main branch.
+    - `branch`: The branch that the manifests in `store` belong to; None for the main branch.
     """
     if not branch:
         return store

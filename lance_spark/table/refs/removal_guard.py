@@ -66,12 +66,8 @@ _TIMES_BEFORE_RENAME = frozenset({"hdfs", "viewfs"})
 def check_named(store: ObjectStore, manifest: Manifest, undo: Callable[[], object]) -> None:
     """Check a version that was just named (`check_stays`), and undo the naming if the check fails.
 
-    Raises
-    ------
-    VersionNotFoundError, StorageError
-        As `check_stays`.
-    UncertainCommitError
-        The naming could not be undone.
+    Raises VersionNotFoundError, StorageError: as `check_stays`. Raises UncertainCommitError: the
+    naming could not be undone.
     """
     with undo_on_error(undo):
         check_stays(store, manifest)
@@ -81,10 +77,7 @@ def check_named(store: ObjectStore, manifest: Manifest, undo: Callable[[], objec
 def undo_on_error(undo: Callable[[], object]) -> Iterator[None]:
     """Undo an earlier change if the body raises a `LanceError`, and raise that error again.
 
-    Raises
-    ------
-    UncertainCommitError
-        `undo` failed as well, so that the change may persist.
+    Raises UncertainCommitError: `undo` failed as well, so that the change may persist.
     """
     try:
         yield
@@ -101,17 +94,11 @@ def undo_on_error(undo: Callable[[], object]) -> Iterator[None]:
 def check_stays(store: ObjectStore, manifest: Manifest) -> None:
     """Check that no cleanup is removing a version.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the version's table or branch.
+    - `store`: Root of the version's table or branch.
 
-    Raises
-    ------
-    VersionNotFoundError
-        A cleanup is removing the version or was interrupted while it did, or the version belongs to
-        an earlier table in the same folder.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises VersionNotFoundError: a cleanup is removing the
+    version or was interrupted while it did, or the version belongs to an earlier table in the same
+    folder.
     """
     if not manifest.transaction_file or versions.is_detached(manifest.version):
         return
@@ -144,14 +131,9 @@ class VersionSlot(Enum):
 def check_slot(store: ObjectStore, version: int) -> VersionSlot:
     """Return whether the number of a version was used before by a version that cleanup removed.
 
-    Parameters
-    ----------
-    version : int
-        An existing version.
+    - `version`: An existing version.
 
-    Raises
-    ------
-    StorageError
+    Raises StorageError.
     """
     # A manifest store keeps the entries of removed versions, and so refuses their numbers.
     if store.manifest_store is not None:

@@ -43,14 +43,10 @@ from lance_spark.table.refs.removal_guard import check_named, check_stays, undo_
 class Tag:
     """The content of a tag file.
 
-    Attributes
-    ----------
-    branch : str, optional
-        The branch of the version; None for the main branch.
-    manifest_size : int
-        Bytes of the version's manifest; 0 if unknown.
-    created, updated : str, optional
-        RFC 3339 times at which the tag was created and last moved to another version.
+    - `branch`: The branch of the version; None for the main branch.
+    - `manifest_size`: Bytes of the version's manifest; 0 if unknown.
+    - `created`, `updated`: RFC 3339 times at which the tag was created and last moved to another
+      version.
     """
 
     version: int
@@ -104,24 +100,15 @@ def create_tag(
 ) -> Tag:
     """Create a tag on a version.
 
-    Parameters
-    ----------
-    branch : str, optional
-        The branch of the version; None for the main branch.
-    manifest : Manifest, optional
-        The manifest of the version, if the caller has it; by default it is read.
-    check : callable, optional
-        Raises an error if this client may not write. It is called together with the first reads.
+    - `branch`: The branch of the version; None for the main branch.
+    - `manifest`: The manifest of the version, if the caller has it; by default it is read.
+    - `check`: Raises an error if this client may not write. It is called together with the first
+      reads.
 
-    Raises
-    ------
-    InvalidInputError
-        The name is not valid, or a tag of that name exists.
-    VersionNotFoundError
-        The version does not exist, a cleanup is removing it, or its branch was deleted meanwhile.
-    UncertainCommitError
-        The store failed, and it is unknown whether the tag was created.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises InvalidInputError: the name is not valid, or a
+    tag of that name exists. Raises VersionNotFoundError: the version does not exist, a cleanup is
+    removing it, or its branch was deleted meanwhile. Raises UncertainCommitError: the store failed,
+    and it is unknown whether the tag was created.
     """
     if not name.isascii():
         # pylance writes a file for it and then fails to list any tag of the table.
@@ -190,15 +177,10 @@ def update_tag(
 ) -> Tag:
     """Move a tag to another version; see `create_tag` for the parameters.
 
-    Raises
-    ------
-    VersionNotFoundError
-        The tag or version does not exist, a cleanup is removing the version, or its branch was
-        deleted meanwhile.
-    UncertainCommitError
-        The store failed, and it is unknown which version has the tag; or the tag was to be moved
-        back, and the old version was removed meanwhile.
-    InvalidInputError, CorruptTableError, StorageError
+    Raises InvalidInputError, CorruptTableError, StorageError. Raises VersionNotFoundError: the tag
+    or version does not exist, a cleanup is removing the version, or its branch was deleted
+    meanwhile. Raises UncertainCommitError: the store failed, and it is unknown which version has
+    the tag; or the tag was to be moved back, and the old version was removed meanwhile.
     """
     old: Tag
     _, old, known_branch, (manifest, size) = call_all(
@@ -222,11 +204,8 @@ def update_tag(
 def _move_back(store: ObjectStore, name: str, tag: Tag, old: Tag) -> None:
     """Move a tag back to its old version, unless another client moved or deleted it meanwhile.
 
-    Raises
-    ------
-    VersionNotFoundError
-        The old version was removed or is being removed.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises VersionNotFoundError: the old version was removed
+    or is being removed.
     """
     current = TAGS.find(store, name)
     if current is None or not current.is_same(tag):
@@ -258,13 +237,9 @@ def replace_tag_metadata(
 ) -> Tag:
     """Replace the metadata of a tag; see `create_tag` for `check`.
 
-    Raises
-    ------
-    VersionNotFoundError
-        The tag does not exist.
-    UncertainCommitError
-        The store failed, and it is unknown which metadata the tag has.
-    InvalidInputError, CorruptTableError, StorageError
+    Raises InvalidInputError, CorruptTableError, StorageError. Raises VersionNotFoundError: the tag
+    does not exist. Raises UncertainCommitError: the store failed, and it is unknown which metadata
+    the tag has.
     """
     old: Tag
     _, old = call_all((check or _no_check, lambda: TAGS.read(store, name)), local=store.is_local)
@@ -276,13 +251,8 @@ def replace_tag_metadata(
 def delete_tag(store: ObjectStore, name: str, *, check: Callable[[], object] | None = None) -> None:
     """Delete a tag; see `create_tag` for `check`. The version stays.
 
-    Raises
-    ------
-    VersionNotFoundError
-        The tag does not exist.
-    UncertainCommitError
-        The store failed, and it is unknown whether the tag still exists.
-    InvalidInputError, StorageError
+    Raises InvalidInputError, StorageError. Raises VersionNotFoundError: the tag does not exist.
+    Raises UncertainCommitError: the store failed, and it is unknown whether the tag still exists.
     """
     call_all((check or _no_check, lambda: TAGS.check_exists(store, name)), local=store.is_local)
     ref_json.remove(store, TAGS.path(name))

@@ -63,17 +63,9 @@ _NAME = re.compile(r"\.?\d+-\d+-(\d+)\.(?:arrow|bin)(?:\.\w+\.tmp)?")
 def read_deletions(paths: TablePaths, fragment: Fragment) -> Offsets:
     """Return the offsets of the deleted rows of a fragment.
 
-    Returns
-    -------
-    int64 array
-        Row offsets, strictly increasing; empty if the fragment has no deletion file. Read-only,
-        since `paths` caches it.
-
-    Raises
-    ------
-    CorruptFileError
-        The file is corrupt, or contradicts the manifest.
-    MissingFileError, StorageError
+    Returns row offsets, strictly increasing; empty if the fragment has no deletion file. Read-only,
+    since `paths` caches it. Raises MissingFileError, StorageError. Raises CorruptFileError: the
+    file is corrupt, or contradicts the manifest.
     """
     file = fragment.deletion_file
     if file is None:
@@ -144,18 +136,11 @@ def _decoded(content: bytes, max_rows: int) -> Offsets:
 def decode_arrow(data: Bytes, name: str, max_rows: int = MAX_PHYSICAL_ROWS) -> Offsets:
     """Decode an `.arrow` deletion file.
 
-    Parameters
-    ----------
-    data : uint8 array
-    name : str
-        Name of the file, for errors.
-    max_rows : int
-        Maximum number of deleted rows. Bounds allocations: few bytes can decompress to very many
-        rows.
+    - `name`: Name of the file, for errors.
+    - `max_rows`: Maximum number of deleted rows. Bounds allocations: few bytes can decompress to
+      very many rows.
 
-    Raises
-    ------
-    CorruptFileError
+    Raises CorruptFileError.
     """
     try:
         check_decompressed_size(data, max_rows * _WIDTH + _PADDING)
@@ -191,19 +176,11 @@ def decode_bitmap(
 ) -> Offsets:
     """Decode a `.bin` deletion file.
 
-    Parameters
-    ----------
-    data : uint8 array
-    name : str
-        Name of the file, for errors.
-    num_rows : int
-        Physical rows of the fragment; 0 if unknown.
-    max_rows : int
-        Maximum number of deleted rows.
+    - `name`: Name of the file, for errors.
+    - `num_rows`: Physical rows of the fragment; 0 if unknown.
+    - `max_rows`: Maximum number of deleted rows.
 
-    Raises
-    ------
-    CorruptFileError
+    Raises CorruptFileError.
     """
     try:
         bitmap = BitMap.deserialize(data.tobytes())
@@ -225,19 +202,11 @@ def decode_offsets(data: bytes, num_rows: int, name: str) -> Offsets:
 def decode_rows(data: bytes, num_rows: int, name: str) -> BitMap:
     """Decode a Roaring bitmap of row offsets in a manifest.
 
-    Parameters
-    ----------
-    data : bytes
-        Portable serialisation.
-    num_rows : int
-        Physical rows of the fragment.
-    name : str
-        Name of the fragment, for errors.
+    - `data`: Portable serialisation.
+    - `num_rows`: Physical rows of the fragment.
+    - `name`: Name of the fragment, for errors.
 
-    Raises
-    ------
-    CorruptTableError
-        The bitmap cannot be parsed, or has an offset out of range.
+    Raises CorruptTableError: the bitmap cannot be parsed, or has an offset out of range.
     """
     bitmap = parse_bitmap(data, name)
     check_rows(bitmap, num_rows, name)
@@ -278,20 +247,12 @@ def write_deletions(
 ) -> DeletionFile:
     """Write the deletion file of a fragment.
 
-    Parameters
-    ----------
-    read_version : int
-        The version that the deletion was planned on.
-    offsets : int64 array or BitMap
-        Offsets of all deleted rows, increasing; at least one.
-    bitmap : bool, optional
-        Whether to write a bitmap; by default, the number of rows decides.
-    tag : bytes
-        Tag of the job; its first five bytes become part of the name. See `has_tag`.
+    - `read_version`: The version that the deletion was planned on.
+    - `offsets`: Offsets of all deleted rows, increasing; at least one.
+    - `bitmap`: Whether to write a bitmap; by default, the number of rows decides.
+    - `tag`: Tag of the job; its first five bytes become part of the name. See `has_tag`.
 
-    Raises
-    ------
-    StorageError
+    Raises StorageError.
     """
     if bitmap is None:
         bitmap = len(offsets) >= BITMAP_FROM

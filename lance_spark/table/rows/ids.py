@@ -63,26 +63,13 @@ def assign_lineage(fragment: table_pb2.DataFragment, next_row_id: int, version: 
     The fragment may already have ids and versions of its first rows, if these rows come from other
     fragments.
 
-    Parameters
-    ----------
-    fragment : table_pb2.DataFragment
-        Modified in place.
-    next_row_id : int
-        The first unused row id.
-    version : int
-        The version that commits the fragment.
+    - `fragment`: Modified in place.
+    - `next_row_id`: The first unused row id.
+    - `version`: The version that commits the fragment.
 
-    Returns
-    -------
-    int
-        The first row id that is still unused.
-
-    Raises
-    ------
-    InvalidInputError
-        The fragment has more ids than rows, or the ids are exhausted.
-    CorruptTableError
-        A sequence of the fragment cannot be parsed.
+    Returns the first row id that is still unused. Raises InvalidInputError: the fragment has more
+    ids than rows, or the ids are exhausted. Raises CorruptTableError: a sequence of the fragment
+    cannot be parsed.
     """
     from lance_spark.table.rows.sequences import parse_row_ids
 
@@ -117,12 +104,8 @@ def clear_versions(fragment: table_pb2.DataFragment, *, keeps_created: bool) -> 
     Fragments that a user takes from an earlier version record versions. The version that adds them
     is the last that updated their rows.
 
-    Parameters
-    ----------
-    fragment : table_pb2.DataFragment
-        Modified in place.
-    keeps_created : bool
-        Whether the versions that created the rows stay.
+    - `fragment`: Modified in place.
+    - `keeps_created`: Whether the versions that created the rows stay.
     """
     lineages = [Lineage.UPDATED] if keeps_created else [Lineage.UPDATED, Lineage.CREATED]
     for lineage in lineages:
@@ -176,20 +159,14 @@ def store_lineage(
 ) -> None:
     """Store ids and versions of rows that come from other fragments, in the inline form.
 
-    Parameters
-    ----------
-    fragment : table_pb2.DataFragment
-        Modified in place.
-    row_ids, created, updated : uint64 array, optional
-        One value for each physical row: the id, the version that created the row, and the version
-        that last updated it. A sequence that is not given stays unchanged.
-    has_new_rows : bool
-        Whether rows without values may follow: new rows, which `assign_lineage` completes.
+    - `fragment`: Modified in place.
+    - `row_ids`, `created`, `updated`: One value for each physical row: the id, the version that
+      created the row, and the version that last updated it. A sequence that is not given stays
+      unchanged.
+    - `has_new_rows`: Whether rows without values may follow: new rows, which `assign_lineage`
+      completes.
 
-    Raises
-    ------
-    InvalidInputError
-        The number of values is not the number of rows.
+    Raises InvalidInputError: the number of values is not the number of rows.
     """
     from lance_spark.table.rows.sequences import encode_row_ids, encode_versions
 
@@ -212,14 +189,8 @@ def store_lineage(
 def row_ids_of(fragment: Fragment, paths: TablePaths) -> UInt64Array | None:
     """Return the stable row ids of a fragment, in any form that they are stored in.
 
-    Returns
-    -------
-    uint64 array or None
-        The id of each physical row, deleted rows included; None in tables without stable row ids.
-
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, MissingFileError, StorageError
+    Returns the id of each physical row, deleted rows included; None in tables without stable row
+    ids. Raises CorruptTableError, CorruptFileError, MissingFileError, StorageError.
     """
     row_ids = parsed_row_ids_of(fragment, paths)
     return None if row_ids is None else row_ids.to_array()
@@ -246,10 +217,7 @@ def created_versions_by_id(
 ) -> tuple[UInt64Array, UInt64Array]:
     """Return the row ids of fragments with the versions that created the rows.
 
-    Returns
-    -------
-    (uint64 array, uint64 array)
-        Row ids, increasing, and the version of each. See `row_ids_of`.
+    Returns row ids, increasing, and the version of each. See `row_ids_of`.
     """
     import numpy as np
 
@@ -272,19 +240,12 @@ def with_created_versions(
 ) -> Fragment:
     """Add the versions that created the rows to a new fragment whose rows have ids already.
 
-    Parameters
-    ----------
-    created_versions : (uint64 array, uint64 array)
-        Row ids, increasing, and the version of each; as `created_versions_by_id` returns them.
-    version : int
-        The version of rows whose ids are not known.
+    - `created_versions` ((uint64 array, uint64 array)): Row ids, increasing, and the version of
+      each; as `created_versions_by_id` returns them.
+    - `version`: The version of rows whose ids are not known.
 
-    Raises
-    ------
-    InvalidInputError
-        The fragment has more ids than rows.
-    CorruptTableError
-        The ids cannot be parsed.
+    Raises InvalidInputError: the fragment has more ids than rows. Raises CorruptTableError: the ids
+    cannot be parsed.
     """
     import numpy as np
 
@@ -321,14 +282,8 @@ def sequence_of(
 ) -> tuple[bytes, str] | None:
     """Return a serialised sequence in the inline or external form, and its name for errors.
 
-    Returns
-    -------
-    (bytes, str) or None
-        None if the fragment does not have the sequence, or has it as a column of a data file.
-
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, MissingFileError, StorageError
+    None if the fragment does not have the sequence, or has it as a column of a data file. Raises
+    CorruptTableError, CorruptFileError, MissingFileError, StorageError.
     """
     data = fragment.inline_lineage(lineage)
     if data is not None:
@@ -358,10 +313,7 @@ def inline_external_sequences(
 def column_file_index(fragment: Fragment, lineage: Lineage) -> int:
     """Return the index of the data file that has a sequence as a column.
 
-    Raises
-    ------
-    CorruptTableError
-        No data file has the column.
+    Raises CorruptTableError: no data file has the column.
     """
     for index, file in enumerate(fragment.files):
         if lineage.field_id in file.fields:

@@ -41,10 +41,7 @@ _OFFSET_MASK = np.uint64((1 << OFFSET_BITS) - 1)
 def first_address(fragment: Fragment) -> int:
     """Return the row address of the first physical row of a fragment.
 
-    Raises
-    ------
-    CorruptTableError
-        The id of the fragment has more than 32 bits.
+    Raises CorruptTableError: the id of the fragment has more than 32 bits.
     """
     if fragment.id >> OFFSET_BITS:
         raise CorruptTableError(f"{fragment.name}: a fragment id must have at most 32 bits")
@@ -76,14 +73,9 @@ def offsets_by_fragment(addresses: UInt64Array) -> Iterator[tuple[int, Offsets]]
 class RowIndex:
     """The addresses of the live rows of one version of a table with stable row ids. Immutable.
 
-    Parameters
-    ----------
-    firsts : uint64 array
-        First row id of each run, increasing.
-    counts : int64 array
-        Number of ids in each run.
-    addresses : uint64 array
-        Row address of the first row of each run.
+    - `firsts`: First row id of each run, increasing.
+    - `counts`: Number of ids in each run.
+    - `addresses`: Row address of the first row of each run.
     """
 
     def __init__(self, firsts: UInt64Array, counts: Offsets, addresses: UInt64Array) -> None:
@@ -93,16 +85,10 @@ class RowIndex:
     def build(cls, paths: TablePaths, fragments: Sequence[Fragment]) -> RowIndex:
         """Build the index from the row ids and deletion files of all fragments.
 
-        Parameters
-        ----------
-        fragments : sequence of Fragment
-            Fragments with known row counts.
+        - `fragments`: Fragments with known row counts.
 
-        Raises
-        ------
-        CorruptTableError
-            A fragment has no row ids, or an id belongs to two live rows.
-        CorruptFileError, MissingFileError, StorageError
+        Raises CorruptFileError, MissingFileError, StorageError. Raises CorruptTableError: a
+        fragment has no row ids, or an id belongs to two live rows.
         """
         single_runs: list[tuple[int, int, int]] = []
         parts: list[tuple[UInt64Array, Offsets, UInt64Array]] = []

@@ -55,17 +55,10 @@ def check_decompressed_size(data: Bytes, max_bytes: int) -> None:
 
     Other damage of the file is left to Arrow.
 
-    Parameters
-    ----------
-    data : uint8 array
-    max_bytes : int
-        Maximum decompressed size of all buffers together.
+    - `max_bytes`: Maximum decompressed size of all buffers together.
 
-    Raises
-    ------
-    ValueError
-        The decompressed size is greater, or the data is not an IPC file with one record batch, no
-        dictionaries and metadata version V5.
+    Raises ValueError: the decompressed size is greater, or the data is not an IPC file with one
+    record batch, no dictionaries and metadata version V5.
     """
     file = memoryview(data.tobytes())
     try:
@@ -81,16 +74,10 @@ def check_decompressed_stream(data: bytes, max_bytes: int) -> None:
 
     Other damage of the stream is left to Arrow.
 
-    Parameters
-    ----------
-    data : bytes
-    max_bytes : int
-        Maximum decompressed size of all buffers together.
+    - `max_bytes`: Maximum decompressed size of all buffers together.
 
-    Raises
-    ------
-    ValueError
-        The decompressed size is greater, or the data is not an IPC stream of metadata version V5.
+    Raises ValueError: the decompressed size is greater, or the data is not an IPC stream of
+    metadata version V5.
     """
     stream = memoryview(data)
     size = position = 0

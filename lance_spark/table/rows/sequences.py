@@ -44,10 +44,7 @@ _FEW_RUNS_BYTES = 1024
 class RowIds:
     """The row ids of a fragment, with ranges unexpanded. Immutable.
 
-    Attributes
-    ----------
-    num_rows : int
-        Number of physical rows.
+    - `num_rows`: Number of physical rows.
     """
 
     __slots__ = ("_ends", "_segments", "num_rows")
@@ -65,10 +62,7 @@ class RowIds:
     def slice(self, start: int, stop: int) -> UInt64Array:
         """Return the ids of rows `start` to `stop - 1` as a uint64 array.
 
-        Raises
-        ------
-        InvalidInputError
-            A row is out of range.
+        Raises InvalidInputError: a row is out of range.
         """
         self._check(start, stop)
         first = int(np.searchsorted(self._ends, start, "right"))
@@ -84,19 +78,7 @@ class RowIds:
     def take(self, offsets: Offsets) -> UInt64Array:
         """Return the ids of rows by their offsets, in the order of the offsets.
 
-        Parameters
-        ----------
-        offsets : int64 array
-
-        Returns
-        -------
-        uint64 array
-            One id for each offset.
-
-        Raises
-        ------
-        InvalidInputError
-            An offset is out of range.
+        Returns one id for each offset. Raises InvalidInputError: an offset is out of range.
         """
         if not len(offsets):
             return np.empty(0, np.uint64)
@@ -157,18 +139,11 @@ class RowIds:
 def parse_row_ids(data: bytes, name: str, num_rows: int | None = None) -> RowIds:
     """Parse a `RowIdSequence` without expanding ranges. Bitmaps are expanded.
 
-    Parameters
-    ----------
-    name : str
-        Name of the table or manifest and of the fragment, for errors.
-    num_rows : int, optional
-        Physical rows of the fragment. Pass it if it is known: few bytes can stand for billions of
-        ids.
+    - `name`: Name of the table or manifest and of the fragment, for errors.
+    - `num_rows`: Physical rows of the fragment. Pass it if it is known: few bytes can stand for
+      billions of ids.
 
-    Raises
-    ------
-    CorruptTableError
-        The bytes cannot be parsed, or the number of ids is not `num_rows`.
+    Raises CorruptTableError: the bytes cannot be parsed, or the number of ids is not `num_rows`.
     """
     try:
         message = rowids_pb2.RowIdSequence.FromString(data)
@@ -195,15 +170,9 @@ def encode_row_ids(row_ids: UInt64Array | Sequence[int]) -> bytes:
     rows if a bitmap follows a segment, and up to 8, searches lose rows of a segment that are holes
     of a later one.
 
-    Parameters
-    ----------
-    row_ids : uint64 array
-        Unique ids in row order. Uniqueness is not checked.
+    - `row_ids`: Unique ids in row order. Uniqueness is not checked.
 
-    Returns
-    -------
-    bytes
-        Value for `inline_row_ids` of the fragment.
+    Returns the value for `inline_row_ids` of the fragment.
     """
     values = np.ascontiguousarray(row_ids, dtype=np.uint64)
     message = rowids_pb2.RowIdSequence()
@@ -215,22 +184,11 @@ def encode_row_ids(row_ids: UInt64Array | Sequence[int]) -> bytes:
 def decode_versions(data: bytes, num_rows: int, name: str) -> UInt64Array:
     """Decode a `RowDatasetVersionSequence`.
 
-    Parameters
-    ----------
-    num_rows : int
-        Physical rows of the fragment.
-    name : str
-        Name of the table or manifest and of the fragment, for errors.
+    - `num_rows`: Physical rows of the fragment.
+    - `name`: Name of the table or manifest and of the fragment, for errors.
 
-    Returns
-    -------
-    uint64 array
-        The version of each row.
-
-    Raises
-    ------
-    CorruptTableError
-        The bytes cannot be parsed, or the number of versions is not `num_rows`.
+    Returns the version of each row. Raises CorruptTableError: the bytes cannot be parsed, or the
+    number of versions is not `num_rows`.
     """
     versions, counts = parse_versions(data, num_rows, name)
     return np.repeat(versions, counts)
@@ -298,15 +256,10 @@ def _parse_versions(data: bytes, num_rows: int, name: str) -> tuple[UInt64Array,
 def encode_versions(versions: UInt64Array | Sequence[int]) -> bytes:
     """Encode the versions of all rows as a `RowDatasetVersionSequence`.
 
-    Parameters
-    ----------
-    versions : uint64 array
-        The version of each row, in row order.
+    - `versions`: The version of each row, in row order.
 
-    Returns
-    -------
-    bytes
-        Value for `inline_created_at_versions` or `inline_last_updated_at_versions` of the fragment.
+    Returns the value for `inline_created_at_versions` or `inline_last_updated_at_versions` of the
+    fragment.
     """
     values = np.ascontiguousarray(versions, dtype=np.uint64)
     if not len(values):
@@ -319,12 +272,8 @@ def encode_versions(versions: UInt64Array | Sequence[int]) -> bytes:
 def without_deleted(values: UInt64Array, deleted: Offsets) -> UInt64Array:
     """Return the values of the live rows.
 
-    Parameters
-    ----------
-    values : uint64 array
-        Values of all physical rows.
-    deleted : int64 array
-        Offsets of deleted rows, as `read_deletions` returns them.
+    - `values`: Values of all physical rows.
+    - `deleted`: Offsets of deleted rows, as `read_deletions` returns them.
     """
     return np.delete(values, deleted) if len(deleted) else values
 

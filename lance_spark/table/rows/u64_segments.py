@@ -92,17 +92,11 @@ def run_starts(values: UInt64Array) -> Offsets:
 def parse_segment(message: rowids_pb2.U64Segment, name: str, limit: int) -> Range | Array:
     """Parse a segment.
 
-    Parameters
-    ----------
-    name : str
-        Name of the table or manifest and of the fragment, for errors.
-    limit : int
-        Maximum number of values.
+    - `name`: Name of the table or manifest and of the fragment, for errors.
+    - `limit`: Maximum number of values.
 
-    Raises
-    ------
-    CorruptTableError
-        The segment has more values, is inconsistent, or has an unknown encoding.
+    Raises CorruptTableError: the segment has more values, is inconsistent, or has an unknown
+    encoding.
     """
     encoding = message.WhichOneof("segment")
     if encoding in ("sorted_array", "array"):
@@ -218,11 +212,8 @@ def fill_segment(
 ) -> None:
     """Store unique ids in an empty segment, in the smallest encoding.
 
-    Parameters
-    ----------
-    may_have_holes : bool
-        Whether a range with holes or with a bitmap may store the ids. Releases of pylance before
-        9 read sequences wrongly in which such a segment follows another one.
+    - `may_have_holes`: Whether a range with holes or with a bitmap may store the ids. Releases of
+      pylance before 9 read sequences wrongly in which such a segment follows another one.
     """
     if not len(values):
         segment.range.start = segment.range.end = 0

@@ -19,13 +19,7 @@ _OFFSET = np.uint64(0xFFFFFFFF)
 
 
 class UpdatedRows:
-    """Finds rows whose last update is not their creation.
-
-    Parameters
-    ----------
-    paths : TablePaths
-    fragments : sequence of Fragment
-    """
+    """Finds rows whose last update is not their creation."""
 
     def __init__(self, paths: TablePaths, fragments: Sequence[Fragment]) -> None:
         self._paths = paths
@@ -37,9 +31,7 @@ class UpdatedRows:
     def of(self, addresses: UInt64Array) -> UInt64Array:
         """Return the addresses of updated rows among some addresses, in order, each once.
 
-        Raises
-        ------
-        CorruptTableError, CorruptFileError, MissingFileError, StorageError
+        Raises CorruptTableError, CorruptFileError, MissingFileError, StorageError.
         """
         ordered = distinct(addresses)
         ids, starts = np.unique(ordered >> np.uint64(32), return_index=True)

@@ -40,10 +40,7 @@ _Mask = npt.NDArray[np.bool_]
 def encode_runs(starts: UInt64Array, ends: UInt64Array, versions: UInt64Array) -> bytes:
     """Encode runs as a `RowDatasetVersionSequence`.
 
-    Parameters
-    ----------
-    starts, ends, versions : uint64 arrays of equal length
-        First row, row after the last, and version of each run.
+    - `starts`, `ends`, `versions`: First row, row after the last, and version of each run.
     """
     chunks = (slice(start, start + _CHUNK_RUNS) for start in range(0, len(starts), _CHUNK_RUNS))
     return b"".join(_encode_chunk(starts[chunk], ends[chunk], versions[chunk]) for chunk in chunks)
@@ -52,11 +49,8 @@ def encode_runs(starts: UInt64Array, ends: UInt64Array, versions: UInt64Array) -
 def parse_runs(data: bytes) -> tuple[UInt64Array, UInt64Array, UInt64Array] | None:
     """Parse a `RowDatasetVersionSequence` whose runs all have the form above.
 
-    Returns
-    -------
-    tuple of three uint64 arrays, or None
-        First row, row after the last, and version of each run; their values are not checked. None
-        if a run has another form.
+    Returns the first row, the row after the last, and version of each run; their values are not
+    checked. None if a run has another form.
     """
     positions: list[int] = []
     position, size = 0, len(data)

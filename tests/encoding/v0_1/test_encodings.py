@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v0_1.field import Node, open_field
-from lance_spark.encoding.v0_1.pages import Pages, bounds_of, spans_of
+from lance_spark.encoding.v0_1.field import FieldNode, open_field
+from lance_spark.encoding.v0_1.pages import FieldPages, bounds_of, spans_of
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedTypeError
 from lance_spark.storage.source import run_plans
 from tests.file.sources import MemorySource
@@ -39,12 +39,12 @@ class File:
         return self.add(struct.pack(f"<{len(ends)}q", *ends.tolist()))
 
 
-def pages(entries: Sequence[tuple[int, int]]) -> Pages:
+def pages(entries: Sequence[tuple[int, int]]) -> FieldPages:
     array = np.array(entries, np.int64).reshape(-1, 2)
-    return Pages(array[:, 0], array[:, 1])
+    return FieldPages(array[:, 0], array[:, 1])
 
 
-def read(file: File, node: Node, counts: Sequence[int], rows: Rows) -> pa.Array:
+def read(file: File, node: FieldNode, counts: Sequence[int], rows: Rows) -> pa.Array:
     reader = open_field(node, np.array(counts, np.int64), len(file.data))
     (result,) = run_plans(MemorySource(bytes(file.data)), [reader.read(rows)])
     result.validate(full=True)
@@ -53,10 +53,10 @@ def read(file: File, node: Node, counts: Sequence[int], rows: Rows) -> pa.Array:
 
 def plain(
     dtype: pa.DataType, batches: Sequence[bytes], lengths: Sequence[int]
-) -> tuple[File, Node]:
+) -> tuple[File, FieldNode]:
     file = File()
     entries = [(file.add(page), n) for page, n in zip(batches, lengths, strict=True)]
-    return file, Node(pa.field("x", dtype), pages(entries))
+    return file, FieldNode(pa.field("x", dtype), pages(entries))
 
 
 def test_plain_numbers() -> None:
@@ -99,7 +99,7 @@ def test_plain_wide_values() -> None:
 
 
 def test_nulls_have_no_bytes() -> None:
-    node = Node(pa.field("x", pa.null()), pages([(5, 3), (5, 4)]))
+    node = FieldNode(pa.field("x", pa.null()), pages([(5, 3), (5, 4)]))
     assert read(File(), node, [3, 4], range(2, 7)).to_pylist() == [None] * 5
 
 
@@ -109,7 +109,7 @@ def test_variable_width(dtype: pa.DataType, nullable: bool) -> None:
     batches = [[b"one", b"", b"three"], [], [b"", b"4"], [b"five"]]
     file = File()
     entries = [(file.texts(batch), len(batch)) for batch in batches]
-    node = Node(pa.field("x", dtype, nullable), pages(entries))
+    node = FieldNode(pa.field("x", dtype, nullable), pages(entries))
     text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
     empty = None if nullable else b""
     expected = [v or empty for batch in batches for v in batch]
@@ -130,7 +130,7 @@ def test_bytes_of_strings_may_lie_anywhere() -> None:
     offsets_at = len(file.data)
     file.add(struct.pack("<3q", 40, 43, 45))
     file.data += bytes(40 - len(file.data)) + b"abcde"
-    node = Node(pa.field("x", pa.string()), pages([(offsets_at, 2)]))
+    node = FieldNode(pa.field("x", pa.string()), pages([(offsets_at, 2)]))
     assert read(file, node, [2], range(2)).to_pylist() == ["abc", "de"]
 
 
@@ -139,24 +139,24 @@ def test_dictionary() -> None:
     values = pages([(file.texts([b"red", b"", b"blue"]), 3)])
     entries = [(file.add(bytes([2, 0])), 2), (file.add(bytes([1, 2, 2])), 3)]
     dtype = pa.dictionary(pa.uint8(), pa.string())
-    node = Node(pa.field("x", dtype), pages(entries), dictionary=values)
+    node = FieldNode(pa.field("x", dtype), pages(entries), dictionary=values)
     result = read(file, node, [2, 3], range(1, 5))
     assert result.type == dtype
     assert result.to_pylist() == ["red", None, "blue", "blue"]
     assert result.dictionary.to_pylist() == ["red", None, "blue"]
     with pytest.raises(CorruptFileError, match="does not say"):
-        read(file, Node(pa.field("x", dtype), pages(entries)), [2, 3], range(1))
-    node = Node(
+        read(file, FieldNode(pa.field("x", dtype), pages(entries)), [2, 3], range(1))
+    node = FieldNode(
         pa.field("x", dtype), pages(entries), dictionary=pages([(int(values.positions[0]), 2)])
     )
     with pytest.raises(CorruptFileError, match="position 2 in a dictionary of 2"):
         read(file, node, [2, 3], range(5))
     bool_field = pa.field("x", pa.dictionary(pa.uint8(), pa.bool_()))
     with pytest.raises(UnsupportedTypeError, match="bool"):
-        read(file, Node(bool_field, pages(entries), dictionary=values), [2, 3], range(1))
+        read(file, FieldNode(bool_field, pages(entries), dictionary=values), [2, 3], range(1))
 
 
-def lists() -> tuple[File, Node, list[list[int]]]:
+def lists() -> tuple[File, FieldNode, list[list[int]]]:
     expected = [[1, 2], [], [3], [4, 5, 6], [], []]
     file = File()
     offsets = [
@@ -164,8 +164,8 @@ def lists() -> tuple[File, Node, list[list[int]]]:
         (file.add(struct.pack("<4i", 0, 3, 3, 3)), 4),
     ]
     items = [(file.add(bytes([1, 2, 3])), 3), (file.add(bytes([4, 5, 6])), 3)]
-    item = Node(pa.field("item", pa.int8()), pages(items))
-    return file, Node(pa.field("x", pa.list_(pa.int8())), pages(offsets), (item,)), expected
+    item = FieldNode(pa.field("item", pa.int8()), pages(items))
+    return file, FieldNode(pa.field("x", pa.list_(pa.int8())), pages(offsets), (item,)), expected
 
 
 def test_lists() -> None:
@@ -182,25 +182,30 @@ def test_lists_that_leave_items_out() -> None:
     first = file.add(struct.pack("<3q", 1, 2, 2))
     second = file.add(struct.pack("<2q", 0, 2))
     wide = pa.field("x", pa.large_list(pa.int8()))
-    large_node = Node(wide, pages([(first, 3), (second, 2)]), node.children)
+    large_node = FieldNode(wide, pages([(first, 3), (second, 2)]), node.children)
     assert read(file, large_node, [2, 1], range(3)).to_pylist() == [[2], [], [4, 5]]
 
 
 def test_structs() -> None:
     file, node, expected = lists()
-    numbers = Node(
+    numbers = FieldNode(
         pa.field("n", pa.int8()),
         pages([(file.add(bytes([7, 8, 9])), 3), (file.add(bytes([1, 2, 3])), 3)]),
     )
     dtype = pa.struct([numbers.field, node.field])
-    struct_node = Node(pa.field("s", dtype), children=(numbers, node))
+    struct_node = FieldNode(pa.field("s", dtype), children=(numbers, node))
     result = read(file, struct_node, [3, 3], range(2, 5))
     assert result.to_pylist() == [
         {"n": n, "x": x} for n, x in zip([9, 1, 2], expected[2:5], strict=True)
     ]
-    assert read(file, Node(pa.field("s", pa.struct([]))), [3, 3], range(4)).to_pylist() == [{}] * 4
-    empty = Node(
-        pa.field("l", pa.list_(pa.struct([]))), node.pages, (Node(pa.field("item", pa.struct([]))),)
+    assert (
+        read(file, FieldNode(pa.field("s", pa.struct([]))), [3, 3], range(4)).to_pylist()
+        == [{}] * 4
+    )
+    empty = FieldNode(
+        pa.field("l", pa.list_(pa.struct([]))),
+        node.pages,
+        (FieldNode(pa.field("item", pa.struct([]))),),
     )
     with pytest.raises(UnsupportedTypeError, match="without fields"):
         read(file, empty, [3, 3], range(4))
@@ -252,7 +257,7 @@ def test_offsets_that_lie(offsets: list[int], message: str) -> None:
     file = File()
     first = file.texts([b"a"])
     at = file.add(struct.pack("<4q", *offsets))
-    node = Node(pa.field("x", pa.string()), pages([(first, 1), (at, 3)]))
+    node = FieldNode(pa.field("x", pa.string()), pages([(first, 1), (at, 3)]))
     with pytest.raises(CorruptFileError, match=message) as caught:
         read(file, node, [1, 3], range(4))
     assert "batch 1" in str(caught.value)
@@ -262,7 +267,7 @@ def test_lists_that_end_outside_their_batch() -> None:
     file, node, _ = lists()
     at = file.add(struct.pack("<4i", 0, 2, 2, 4))
     assert node.pages is not None
-    bad = Node(node.field, pages([(at, 4), (int(node.pages.positions[1]), 4)]), node.children)
+    bad = FieldNode(node.field, pages([(at, 4), (int(node.pages.positions[1]), 4)]), node.children)
     with pytest.raises(CorruptFileError, match="batch 0: a list ends at item 4 of 3"):
         read(file, bad, [3, 3], range(6))
 
@@ -274,7 +279,7 @@ def test_lists_that_end_outside_their_batch() -> None:
 def test_pages_outside_the_file(dtype: pa.DataType, entry: tuple[int, int]) -> None:
     file = File()
     file.add(bytes(100))
-    node = Node(pa.field("x", dtype), pages([(3, 2), entry]))
+    node = FieldNode(pa.field("x", dtype), pages([(3, 2), entry]))
     with pytest.raises(CorruptFileError, match=r"'x'.*batch 1"):
         read(file, node, [2, entry[1]], range(2))
 
@@ -289,7 +294,7 @@ def test_types_without_encoding_are_refused() -> None:
     file, node = plain(pa.int8(), [bytes(30)], [1])
     for dtype in (pa.map_(pa.string(), pa.int8()), pa.list_(pa.string(), 2), pa.binary(0)):
         with pytest.raises(UnsupportedTypeError, match="'x'"):
-            read(file, Node(pa.field("x", dtype), node.pages), [1], range(1))
+            read(file, FieldNode(pa.field("x", dtype), node.pages), [1], range(1))
 
 
 def test_too_many_bytes_for_one_array() -> None:
@@ -298,7 +303,7 @@ def test_too_many_bytes_for_one_array() -> None:
     at = file.add(struct.pack("<2q", 0, claimed))
     source = MemorySource(bytes(file.data))
     reader = open_field(
-        Node(pa.field("x", pa.string()), pages([(at, 1)])), np.array([1]), claimed + 1
+        FieldNode(pa.field("x", pa.string()), pages([(at, 1)])), np.array([1]), claimed + 1
     )
     with pytest.raises(InvalidInputError, match="read fewer rows"):
         run_plans(source, [reader.read(range(1))])

@@ -103,13 +103,13 @@ def test_best_rows_of_decoded_postings(
         monkeypatch.setattr(peaks, name, value)
     # No token has so many blocks that they are decoded apart.
     monkeypatch.setattr(skipping, "_FEW_BLOCKS", ROWS)
-    search, ranges = peaks._Search._scored, []
+    search, ranges = peaks._BlockMaxSearch._scored, []
 
     def counted(own: Any, chosen: Any) -> Any:
         ranges.append(len(chosen) / len(own._matches))
         return search(own, chosen)
 
-    monkeypatch.setattr(peaks._Search, "_scored", counted)
+    monkeypatch.setattr(peaks._BlockMaxSearch, "_scored", counted)
     every = own_scores(path, query)
     for limit in (1, 10, 300):
         ranges.clear()

@@ -16,7 +16,7 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import EvaluationError, InvalidInputError
-from lance_spark.scan.predicates.arrow.tree import Call, FieldRef, tree_of
+from lance_spark.scan.predicates.arrow.tree import ArrowCall, FieldRef, tree_of
 
 ROWS = 1_000
 FIELD = pc.field
@@ -161,12 +161,12 @@ def test_trees() -> None:
     assert tree(FIELD("a.b")) == FieldRef(("a.b",))
     assert tree(FIELD("a", "b")) == FieldRef(("a", "b"))
     call = tree(FIELD("a").isin([1]) & (FIELD("b") > FIELD("c")))
-    assert isinstance(call, Call)
+    assert isinstance(call, ArrowCall)
     assert [part.function for part in call.args] == ["is_in", "greater"]
     chain = functools.reduce(operator.or_, [FIELD("a").is_valid()] * 60_000)
     result = tree_of(chain)
     assert result is not None
-    assert isinstance(result.root, Call)
+    assert isinstance(result.root, ArrowCall)
     assert len(result.root.args) == 60_000
 
 

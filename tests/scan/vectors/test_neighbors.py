@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lance_spark.scan.vectors.neighbors import Collector, Neighbors
+from lance_spark.scan.vectors.neighbors import Neighbors, NeighborsCollector
 
 
 @pytest.mark.parametrize("k", [1, 3, 40, 1000])
@@ -16,7 +16,7 @@ def test_the_nearest_rows_in_order(k: int, num_queries: int) -> None:
     distances = rng.integers(-20, 20, (num_queries, 600)).astype(np.float32)
     distances[rng.random(distances.shape) < 0.1] = np.nan
     ids = rng.permutation(600).astype(np.uint64)
-    collector = Collector(num_queries, k)
+    collector = NeighborsCollector(num_queries, k)
     for first in range(0, 600, 50):
         rows = slice(first, first + 50)
         collector.add(distances[:, rows], np.arange(num_queries), ids[rows], ids[rows])
@@ -40,7 +40,7 @@ def test_all_rows_are_sorted_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -
     count = 20_000
     ids = np.arange(count, dtype=np.uint64)
     distances = np.random.default_rng(3).random((2, count), np.float32)
-    collector = Collector(2, count)
+    collector = NeighborsCollector(2, count)
     for first in range(0, count, 100):
         rows = slice(first, first + 100)
         collector.add(distances[:, rows], np.arange(2), ids[rows], ids[rows])

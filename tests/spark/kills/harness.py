@@ -1,8 +1,8 @@
 """Runs `run.py` and checks its table: each acknowledged change is present once, and there are no
 other rows.
 
-While it runs, this process appends to the same table: rows of an id below zero. Whatever Spark's
-jobs sweep, it is never these.
+While it runs, this process appends rows with ids below zero to the same table. Spark's jobs must
+not delete their files.
 """
 
 from __future__ import annotations

@@ -39,18 +39,13 @@ from lance_spark.storage.source import Bytes, ReadPlan, gather_plans
 
 
 @dataclass(frozen=True, slots=True)
-class Extents:
+class ValueExtents:
     """Positions of some values in their bytes.
 
-    Attributes
-    ----------
-    starts, ends : int64 arrays
-        Positions of each value; ``starts[i] <= ends[i] <= starts[i + 1]``.
-    valid : bool array, or None
-        False where the value is null; None if none is.
-    edges : int64 array, or None
-        The start of the first value and the ends of all values, if every value starts where the
-        previous value ends.
+    - `starts`, `ends`: Positions of each value; ``starts[i] <= ends[i] <= starts[i + 1]``.
+    - `valid`: False where the value is null; None if none is.
+    - `edges`: The start of the first value and the ends of all values, if every value starts where
+      the previous value ends.
     """
 
     starts: RowNumbers
@@ -59,28 +54,25 @@ class Extents:
     edges: RowNumbers | None
 
     @classmethod
-    def between(cls, edges: RowNumbers, valid: BoolArray | None) -> Extents:
+    def between(cls, edges: RowNumbers, valid: BoolArray | None) -> ValueExtents:
         """Return the extents of adjacent values."""
         return cls(edges[:-1], edges[1:], valid, edges)
 
     @classmethod
-    def of(cls, starts: RowNumbers, ends: RowNumbers, valid: BoolArray | None) -> Extents:
+    def of(cls, starts: RowNumbers, ends: RowNumbers, valid: BoolArray | None) -> ValueExtents:
         """Return the extents of values with or without gaps between them."""
         if len(starts) and (starts[1:] == ends[:-1]).all():
             return cls(starts, ends, valid, np.concatenate([starts[:1], ends]))
         return cls(starts, ends, valid, None if len(starts) else np.zeros(1, np.int64))
 
 
-def read_extents(ends: Decoder, rows: Rows, adjustment: int) -> ReadPlan[Extents]:
+def read_extents(ends: Decoder, rows: Rows, adjustment: int) -> ReadPlan[ValueExtents]:
     """Plan the reading of the extents of `rows` out of a decoder of ends with marked nulls.
 
-    Raises
-    ------
-    CorruptFileError
-        The ends decrease.
+    Raises CorruptFileError: the ends decrease.
     """
     if not len(rows):
-        return Extents.between(np.zeros(1, np.int64), None)
+        return ValueExtents.between(np.zeros(1, np.int64), None)
     if isinstance(rows, range):
         before = int(rows.start > 0)
         array = yield from ends.read(range(rows.start - before, rows.stop))
@@ -89,7 +81,7 @@ def read_extents(ends: Decoder, rows: Rows, adjustment: int) -> ReadPlan[Extents
             edges = np.concatenate([[0], edges])
         if (edges[1:] < edges[:-1]).any():
             raise CorruptFileError("the ends of the page's values decrease")
-        return Extents.between(edges, None if valid is None else valid[before:])
+        return ValueExtents.between(edges, None if valid is None else valid[before:])
     end_rows = distinct(np.concatenate([rows - 1, rows]))
     end_rows = end_rows[int(end_rows[0] < 0) :]
     array = yield from ends.read(end_rows)
@@ -99,7 +91,7 @@ def read_extents(ends: Decoder, rows: Rows, adjustment: int) -> ReadPlan[Extents
     starts[: int(rows[0] == 0)] = 0
     if (starts > stops).any() or (stops[:-1] > starts[1:]).any():
         raise CorruptFileError("the ends of the page's values decrease")
-    return Extents.of(starts, stops, None if valid is None else valid[positions])
+    return ValueExtents.of(starts, stops, None if valid is None else valid[positions])
 
 
 def _adjusted(array: pa.Array, adjustment: int) -> tuple[RowNumbers, BoolArray | None]:
@@ -190,14 +182,9 @@ def encode_ends(
 ) -> tuple[pb.ArrayEncoding, int, int]:
     """Return the message for the ends of values, the sum of the lengths, and the `null_adjustment`.
 
-    Parameters
-    ----------
-    lengths : int64 array
-        Lengths of the values; 0 for nulls.
-    valid : bool array, or None
-        False where the value is null.
-    buffers : NewBuffers
-        The ends are appended to it.
+    - `lengths`: Lengths of the values; 0 for nulls.
+    - `valid`: False where the value is null.
+    - `buffers`: The ends are appended to it.
     """
     ends = np.cumsum(lengths, dtype=np.uint64)
     total = int(ends[-1]) if len(ends) else 0

@@ -134,18 +134,10 @@ def encode(
 ) -> pb.ArrayEncoding:
     """Return the message for an array of dictionary type: nulls point at an item that is null.
 
-    Parameters
-    ----------
-    array : pa.Array
-        As `arrow_blocks.storable` returns it.
-    buffers : NewBuffers
-    items : callable
-        Returns the message for the items.
+    - `array`: As `arrow_blocks.storable` returns it.
+    - `items`: Returns the message for the items.
 
-    Raises
-    ------
-    InvalidInputError
-        The index type has no number left for the null.
+    Raises InvalidInputError: the index type has no number left for the null.
     """
     indices, dictionary = array.indices, array.dictionary
     if indices.null_count or not len(dictionary):

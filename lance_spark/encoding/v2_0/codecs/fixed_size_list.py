@@ -45,12 +45,8 @@ def open_message(
 def encode(array: pa.Array, items: Callable[[pa.Array], pb.ArrayEncoding]) -> pb.ArrayEncoding:
     """Return the message for vectors; null slots have an arbitrary content.
 
-    Parameters
-    ----------
-    array : pa.Array
-        Of a fixed-size list type.
-    items : callable
-        Returns the message for the items of all vectors.
+    - `array`: Of a fixed-size list type.
+    - `items`: Returns the message for the items of all vectors.
     """
     message = pb.FixedSizeList(dimension=array.type.list_size, items=items(vector_items(array)))
     return pb.ArrayEncoding(fixed_size_list=message)

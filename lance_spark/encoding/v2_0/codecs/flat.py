@@ -210,10 +210,8 @@ def width_of(encoding: pb.ArrayEncoding) -> int:
 def check_width(width: int, bits: int, dtype: pa.DataType) -> None:
     """Check the two widths of bit-packed values of a type.
 
-    Raises
-    ------
-    CorruptFileError
-        `bits` is not the width of the type, one of 8, 16, 32 and 64, or `width` is not 1 to `bits`.
+    Raises CorruptFileError: `bits` is not the width of the type, one of 8, 16, 32 and 64, or
+    `width` is not 1 to `bits`.
     """
     if bits not in (8, 16, 32, 64) or not _stores(bits, dtype) or pat.is_boolean(dtype):
         raise CorruptFileError(f"packed values of {bits} bits store a column of type {dtype}")
@@ -230,18 +228,12 @@ def encode(
 ) -> pb.ArrayEncoding:
     """Return the message for values back to back, whose buffer is appended to `buffers`.
 
-    Parameters
-    ----------
-    data : uint8 array, pa.Buffer or bytes
-        The values, little-endian; values of 1 bit are packed.
-    bits : int
-        Bits per value.
-    buffers : NewBuffers
-    compression : str, optional
-        ``lz4`` or ``zstd``; only for values of whole bytes. A buffer that is too long to be
-        decompressed again is not compressed.
-    level : int, optional
-        Level of zstd.
+    - `data` (uint8 array, pa.Buffer or bytes): The values, little-endian; values of 1 bit are
+      packed.
+    - `bits`: Bits per value.
+    - `compression`: ``lz4`` or ``zstd``; only for values of whole bytes. A buffer that is too long
+      to be decompressed again is not compressed.
+    - `level`: Level of zstd.
     """
     message = pb.Flat(bits_per_value=bits)
     raw = np.frombuffer(data, np.uint8)
@@ -259,10 +251,8 @@ def encode_values(array: pa.Array, buffers: NewBuffers) -> pb.ArrayEncoding:
     """Return the message for the values of an array of a fixed-width type; null slots keep their
     content.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        Values of the type have no fixed width, or neither 1 bit nor whole bytes.
+    Raises UnsupportedTypeError: values of the type have no fixed width, or neither 1 bit nor whole
+    bytes.
     """
     block = to_block(array)
     if not isinstance(block, FixedWidthBlock):

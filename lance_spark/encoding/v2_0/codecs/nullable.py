@@ -97,13 +97,8 @@ def encode(
 ) -> pb.ArrayEncoding:
     """Return the message for an array with or without nulls.
 
-    Parameters
-    ----------
-    array : pa.Array
-    buffers : NewBuffers
-        The validity is appended to it if there are nulls, before the values.
-    values : callable
-        Returns the message for the values of the array. Not called if there are none.
+    - `buffers`: The validity is appended to it if there are nulls, before the values.
+    - `values`: Returns the message for the values of the array. Not called if there are none.
     """
     message = pb.Nullable()
     valid = validity_of(array)

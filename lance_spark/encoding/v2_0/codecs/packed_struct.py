@@ -120,10 +120,7 @@ def _stored_bits(encoding: pb.ArrayEncoding) -> int:
 def encode(array: pa.Array, path: str, buffers: NewBuffers) -> pb.ArrayEncoding:
     """Return the message for structs without nulls, whose children have no nulls either.
 
-    Raises
-    ------
-    InvalidInputError
-        A child has nulls.
+    Raises InvalidInputError: a child has nulls.
     """
     dtype = array.type
     inner, pieces = [], []

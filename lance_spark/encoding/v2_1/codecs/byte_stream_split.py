@@ -80,10 +80,7 @@ def _join(data: Bytes, out: Bytes, count: int, width: int) -> None:
 def encode_chunks(block: DataBlock, limits: ChunkLimits) -> Encoded:
     """Split values in chunks of 4 KiB, or less if the limits demand it.
 
-    Raises
-    ------
-    InvalidInputError
-        The values do not have 32 or 64 bits.
+    Raises InvalidInputError: the values do not have 32 or 64 bits.
     """
     values = values_of(block)
     width = values.itemsize

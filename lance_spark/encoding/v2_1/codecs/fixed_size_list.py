@@ -211,10 +211,7 @@ def has_null_bools(block: DataBlock) -> bool:
 def encode_chunks(block: FixedSizeListBlock, limits: ChunkLimits) -> Encoded:
     """Cut vectors into chunks of the largest power of two that the limits allow.
 
-    Raises
-    ------
-    InvalidInputError
-        A chunk cannot hold two vectors.
+    Raises InvalidInputError: a chunk cannot hold two vectors.
     """
     levels, inner = _levels(block)
     total = block.num_values
@@ -257,10 +254,7 @@ def _bit_chunks(flags: BoolArray, per_chunk: int, num_chunks: int) -> ChunkBuffe
 def encode_values(block: FixedSizeListBlock) -> tuple[pb.CompressiveEncoding, FixedWidthBlock]:
     """Return vectors as a full-zip page stores them: bitmaps of null items in front of the items.
 
-    Raises
-    ------
-    InvalidInputError
-        The items of a vector do not fill whole bytes.
+    Raises InvalidInputError: the items of a vector do not fill whole bytes.
     """
     levels, inner = _levels(block)
     count = block.num_values

@@ -83,10 +83,7 @@ def _fixed(block: DataBlock) -> FixedWidthBlock:
 def encode_chunks(block: DataBlock, limits: ChunkLimits) -> Encoded:
     """Cut values into chunks of the largest power of two that the limits allow.
 
-    Raises
-    ------
-    InvalidInputError
-        A chunk cannot hold two values, or the block has no fixed width.
+    Raises InvalidInputError: a chunk cannot hold two values, or the block has no fixed width.
     """
     block = _fixed(block)
     bits, total = block.bits_per_value, block.num_values
@@ -110,10 +107,7 @@ def encode_block(block: FixedWidthBlock) -> tuple[pb.CompressiveEncoding, Bytes]
 def encode_values(block: DataBlock) -> tuple[pb.CompressiveEncoding, FixedWidthBlock]:
     """Return values as a full-zip page stores them: unchanged.
 
-    Raises
-    ------
-    InvalidInputError
-        The values do not have whole bytes.
+    Raises InvalidInputError: the values do not have whole bytes.
     """
     block = _fixed(block)
     if block.bits_per_value % 8:

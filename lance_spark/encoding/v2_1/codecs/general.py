@@ -109,18 +109,11 @@ def _strings(values: pb.CompressiveEncoding, chunks: Chunks) -> DataBlock | None
 def inflate(scheme: str, buffer: ChunkBuffer, max_size: int = _MAX_BYTES) -> ChunkBuffer:
     """Decompress the buffer of each chunk; each result begins at a multiple of 8 bytes.
 
-    Parameters
-    ----------
-    scheme : str
-        ``lz4`` or ``zstd``.
-    buffer : ChunkBuffer
-    max_size : int
-        Maximum bytes of all chunks together.
+    - `scheme`: ``lz4`` or ``zstd``.
+    - `max_size`: Maximum bytes of all chunks together.
 
-    Raises
-    ------
-    CorruptFileError
-        A buffer does not have this scheme, or the buffers hold more than `max_size` bytes.
+    Raises CorruptFileError: a buffer does not have this scheme, or the buffers hold more than
+    `max_size` bytes.
     """
     return ChunkBuffer(*decompress_many(scheme, buffer.data, buffer.starts, buffer.sizes, max_size))
 
@@ -139,20 +132,11 @@ def compress_chunks(
     """Compress the first buffer of each chunk; return all buffers unchanged if they would become
     larger.
 
-    Parameters
-    ----------
-    encoding : pb.CompressiveEncoding
-        Of `chunks`.
-    chunks : Chunks
-    scheme : str
-        ``lz4`` or ``zstd``.
-    level : int, optional
-        Of zstd.
+    - `encoding`: Of `chunks`.
+    - `scheme`: ``lz4`` or ``zstd``.
+    - `level`: Of zstd.
 
-    Raises
-    ------
-    InvalidInputError
-        The scheme or the level is not known.
+    Raises InvalidInputError: the scheme or the level is not known.
     """
     first = chunks.buffers[0]
     pieces = [

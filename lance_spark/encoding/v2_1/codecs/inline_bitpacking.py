@@ -141,10 +141,7 @@ def compact(values: UIntArray, num_values: IndexArray) -> UIntArray:
 
     The result is a view if only the last row is not full.
 
-    Parameters
-    ----------
-    values : array of shape (n, 1024), contiguous
-    num_values : int64 array of n
+    - `values`: array of shape (n, 1024), contiguous
     """
     if (num_values[:-1] == CHUNK_VALUES).all():
         contiguous: UIntArray = values.reshape(-1)[: int(num_values.sum())]
@@ -224,12 +221,8 @@ def encode_chunks(block: DataBlock, limits: ChunkLimits) -> Encoded:
 
     Values of 64 bits can make chunks of 8,200 bytes; ``limits.max_bytes`` does not change that,
     since a chunk always holds 1,024 packed values. If ``limits.max_values`` is less, the rest of
-    each chunk is zeros.
-
-    Raises
-    ------
-    InvalidInputError
-        The block does not have values of 8, 16, 32 or 64 bits.
+    each chunk is zeros. Raises InvalidInputError: the block does not have values of 8, 16, 32 or 64
+    bits.
     """
     values = values_of(block)
     step = min(CHUNK_VALUES, limits.max_values)

@@ -73,10 +73,7 @@ def _unpack(encoding: pb.PackedStruct, rows: DataBlock) -> StructBlock:
 def pack(block: StructBlock) -> tuple[list[int], FixedWidthBlock]:
     """Return the widths of the fields, in bits, and the rows.
 
-    Raises
-    ------
-    InvalidInputError
-        A field does not have a fixed width of whole bytes.
+    Raises InvalidInputError: a field does not have a fixed width of whole bytes.
     """
     fields = [_fixed(child) for child in block.children]
     widths = [field.bits_per_value for field in fields]
@@ -107,10 +104,7 @@ def _encoding(widths: list[int], values: pb.CompressiveEncoding) -> pb.Compressi
 def encode_chunks(block: StructBlock, limits: ChunkLimits) -> Encoded:
     """Return rows as mini-block chunks.
 
-    Raises
-    ------
-    InvalidInputError
-        A field does not have a fixed width, or a chunk cannot hold two rows.
+    Raises InvalidInputError: a field does not have a fixed width, or a chunk cannot hold two rows.
     """
     widths, rows = pack(block)
     inner, chunks = flat.encode_chunks(rows, limits)
@@ -120,10 +114,7 @@ def encode_chunks(block: StructBlock, limits: ChunkLimits) -> Encoded:
 def encode_values(block: StructBlock) -> tuple[pb.CompressiveEncoding, FixedWidthBlock]:
     """Return rows as full-zip pages store them.
 
-    Raises
-    ------
-    InvalidInputError
-        A field does not have a fixed width.
+    Raises InvalidInputError: a field does not have a fixed width.
     """
     widths, rows = pack(block)
     inner, values = flat.encode_values(rows)

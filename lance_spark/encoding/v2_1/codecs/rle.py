@@ -268,13 +268,8 @@ def encode_chunks(block: DataBlock, limits: ChunkLimits) -> Encoded:
     """Turn values into runs that end with their chunk.
 
     Chunks have ``limits.max_values`` values, halved as often as their runs need to fit
-    ``limits.max_bytes``.
-
-    Raises
-    ------
-    InvalidInputError
-        The block does not have values of 8, 16, 32 or 64 bits, or the limits do not allow two
-        values.
+    ``limits.max_bytes``. Raises InvalidInputError: the block does not have values of 8, 16, 32 or
+    64 bits, or the limits do not allow two values.
     """
     values = values_of(block)
     width = values.itemsize
@@ -332,9 +327,7 @@ def encode_blocks(
 def encode_block(values: UIntArray) -> tuple[pb.CompressiveEncoding, Bytes]:
     """Turn values into runs in one buffer; see `encode_blocks`.
 
-    Parameters
-    ----------
-    values : array of uint8, uint16, uint32 or uint64
+    - `values`: array of uint8, uint16, uint32 or uint64
     """
     encoding, buffers = encode_blocks(values, np.array([len(values)]))
     return encoding, buffers.data

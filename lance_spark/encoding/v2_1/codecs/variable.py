@@ -211,20 +211,8 @@ def _chunk_ends(offsets: IndexArray, limits: ChunkLimits, width: int) -> list[in
 def cut(block: VariableWidthBlock, limits: ChunkLimits) -> IndexArray:
     """Return the start of each mini-block chunk of some strings, and the end of the last.
 
-    Parameters
-    ----------
-    block : VariableWidthBlock
-    limits : ChunkLimits
-
-    Returns
-    -------
-    int64 array
-        Numbers of values; one element more than chunks.
-
-    Raises
-    ------
-    InvalidInputError
-        A value is too long for a chunk.
+    Returns numbers of values; one element more than chunks. Raises InvalidInputError: a value is
+    too long for a chunk.
     """
     offsets = block.offsets.astype(np.int64)
     ends = _chunk_ends(offsets, limits, block.offsets.dtype.itemsize)
@@ -252,15 +240,7 @@ def padding(size: int, width: int) -> bytes:
 def encode_chunks(block: VariableWidthBlock, limits: ChunkLimits) -> Encoded:
     """Return strings as mini-block chunks.
 
-    Parameters
-    ----------
-    block : VariableWidthBlock
-    limits : ChunkLimits
-
-    Raises
-    ------
-    InvalidInputError
-        A value is too long for a chunk.
+    Raises InvalidInputError: a value is too long for a chunk.
     """
     return cut_chunks(block, cut(block, limits))
 

@@ -45,14 +45,14 @@ class VariablePackedStructCodec(Codec):
     def decode_values(self, encoding: pb.VariablePackedStruct, values: DataBlock) -> StructBlock:
         if not isinstance(values, VariableWidthBlock) or not encoding.fields:
             raise CorruptFileError("packed structs of variable width are not stored as such")
-        rows = _Rows(values)
+        rows = _RowBytes(values)
         children = [_read(field, rows) for field in encoding.fields]
         if (rows.cursors != rows.ends).any():
             raise CorruptFileError("a packed row is longer than its fields")
         return StructBlock(tuple(children))
 
 
-class _Rows:
+class _RowBytes:
     """The bytes of all rows, and the position in each row. Empty rows are null."""
 
     def __init__(self, values: VariableWidthBlock) -> None:
@@ -91,7 +91,7 @@ class _Rows:
         return starts
 
 
-def _read(field: pb.VariablePackedStruct.FieldEncoding, rows: _Rows) -> DataBlock:
+def _read(field: pb.VariablePackedStruct.FieldEncoding, rows: _RowBytes) -> DataBlock:
     count = len(rows.cursors)
     block: FixedWidthBlock | VariableWidthBlock
     if field.WhichOneof("layout") == "bits_per_value":
@@ -120,10 +120,7 @@ def _read(field: pb.VariablePackedStruct.FieldEncoding, rows: _Rows) -> DataBloc
 def encode_values(block: StructBlock) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
     """Return rows as full-zip pages store them.
 
-    Raises
-    ------
-    InvalidInputError
-        A field is a struct itself, or does not have whole bytes.
+    Raises InvalidInputError: a field is a struct itself, or does not have whole bytes.
     """
     fields: list[pb.VariablePackedStruct.FieldEncoding] = []
     parts: list[pa.Array] = []

@@ -44,21 +44,11 @@ from lance_spark.storage.source import ReadPlan
 class BlobPage(PageReader):
     """Reads the positions and sizes of blobs.
 
-    Parameters
-    ----------
-    layout : BlobLayout
-    meta : PageMeta
-    leaf : Leaf
-        Leaf of a struct of position and size.
-    open_layout : callable
-        Opens the reader of the inner layout.
+    - `leaf`: Leaf of a struct of position and size.
+    - `open_layout`: Opens the reader of the inner layout.
 
-    Raises
-    ------
-    CorruptFileError
-        The layers do not match the type of the column.
-    UnsupportedEncodingError
-        The column is below a list.
+    Raises CorruptFileError: the layers do not match the type of the column. Raises
+    UnsupportedEncodingError: the column is below a list.
     """
 
     def __init__(
@@ -98,17 +88,10 @@ class BlobPage(PageReader):
 def write_blob(column: LeafColumn, encode: Callable[[LeafColumn], EncodedPage]) -> EncodedPage:
     """Return the page with the positions and sizes of blobs.
 
-    Parameters
-    ----------
-    column : LeafColumn
-        Of structs of position and size.
-    encode : callable
-        Encodes the same structs without levels and nulls.
+    - `column`: Of structs of position and size.
+    - `encode`: Encodes the same structs without levels and nulls.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        The blobs are in lists.
+    Raises UnsupportedTypeError: the blobs are in lists.
     """
     levels = column.levels
     if max_repetition(levels.layers):

@@ -63,12 +63,6 @@ _FEW = 1024
 class ConstantPage:
     """Reads rows of one constant page; keeps the scalar after the first read, and levels if all
     were read.
-
-    Parameters
-    ----------
-    layout : pb.ConstantLayout
-    meta : PageMeta
-    leaf : Leaf
     """
 
     def __init__(self, layout: pb.ConstantLayout, meta: PageMeta, leaf: Leaf) -> None:

@@ -45,15 +45,9 @@ class _WidePage(Protocol):
 class ChunkRows(NamedTuple):
     """Rows in chunks of a mini-block page, each of which is a value.
 
-    Attributes
-    ----------
-    page : mini-block page
-    buffers : sequence of uint8 array
-        The chunks.
-    counts : list of int
-        Values of each chunk.
-    entries : list of int
-        Positions of the rows among the values of the chunks.
+    - `buffers`: The chunks.
+    - `counts`: Values of each chunk.
+    - `entries`: Positions of the rows among the values of the chunks.
     """
 
     page: _ChunkedPage

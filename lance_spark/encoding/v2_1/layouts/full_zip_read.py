@@ -37,7 +37,12 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.codec import decode_values
 from lance_spark.encoding.v2_1.fixed_width import take_ranges
 from lance_spark.encoding.v2_1.layouts.fetched_rows import WideRows
-from lance_spark.encoding.v2_1.layouts.full_zip_walk import Entries, Grid, control_bytes, walk_rows
+from lance_spark.encoding.v2_1.layouts.full_zip_walk import (
+    FullZipEntries,
+    Grid,
+    control_bytes,
+    walk_rows,
+)
 from lance_spark.encoding.v2_1.leaf_columns import Leaf
 from lance_spark.encoding.v2_1.page import (
     Fetched,
@@ -61,16 +66,7 @@ _FEW = 64
 class FullZipPage:
     """Reads rows of one full-zip page; keeps the repetition index once it has read all of it.
 
-    Parameters
-    ----------
-    layout : pb.FullZipLayout
-    meta : PageMeta
-    leaf : Leaf
-
-    Raises
-    ------
-    CorruptFileError
-        The layout does not fit the column or the page's buffers.
+    Raises CorruptFileError: the layout does not fit the column or the page's buffers.
     """
 
     def __init__(self, layout: pb.FullZipLayout, meta: PageMeta, leaf: Leaf) -> None:
@@ -207,7 +203,7 @@ class FullZipPage:
             raise CorruptFileError("the index of rows does not go through the page")
         return starts
 
-    def _entries(self, fetched: Fetched) -> Entries:
+    def _entries(self, fetched: Fetched) -> FullZipEntries:
         entries = walk_rows(self._grid, fetched.data, fetched.starts, fetched.ends)
         if self._has_lists:
             return entries
@@ -215,7 +211,7 @@ class FullZipPage:
             raise CorruptFileError("a row without lists has not exactly one value")
         return entries
 
-    def _gather_fixed(self, data: Bytes, entries: Entries) -> FixedWidthBlock:
+    def _gather_fixed(self, data: Bytes, entries: FullZipEntries) -> FixedWidthBlock:
         width = self._grid.width
         positions = entries.value_at
         if len(positions) and len(data) >= width:

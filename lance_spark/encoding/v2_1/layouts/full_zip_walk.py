@@ -37,17 +37,10 @@ def control_bytes(bits_rep: int, bits_def: int) -> int:
 class Grid:
     """The layout of the entries of a page.
 
-    Attributes
-    ----------
-    control : int
-        Bytes of the control word.
-    bits_def : int
-        Bits of the definition level in it.
-    width : int
-        Bytes of a value, or of a value's length.
-    variable : bool
-    max_visible : int
-        Highest definition level of an entry that has a value.
+    - `control`: Bytes of the control word.
+    - `bits_def`: Bits of the definition level in it.
+    - `width`: Bytes of a value, or of a value's length.
+    - `max_visible`: Highest definition level of an entry that has a value.
     """
 
     control: int
@@ -58,16 +51,12 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class FullZipEntries:
     """The entries of some rows, in order.
 
-    Attributes
-    ----------
-    control : int64 array, one per entry
-        Control words; zeros if the page has none.
-    value_at, value_size : int64 arrays, one per visible entry
-        Positions of values, in bytes; a null value of variable width has size 0 at the end of its
-        control word.
+    - `control` (int64 array, one per entry): Control words; zeros if the page has none.
+    - `value_at`, `value_size` (int64 arrays, one per visible entry): Positions of values, in bytes;
+      a null value of variable width has size 0 at the end of its control word.
     """
 
     control: IndexArray
@@ -78,10 +67,7 @@ class Entries:
 def numbers_at(data: Bytes, positions: IndexArray, width: int) -> IndexArray:
     """Return little-endian numbers of `width` bytes at any positions; 0 for no bytes.
 
-    Raises
-    ------
-    CorruptFileError
-        A position is too near the end, or a number does not fit 63 bits.
+    Raises CorruptFileError: a position is too near the end, or a number does not fit 63 bits.
     """
     numbers = np.zeros(positions.shape, np.int64)
     if width and positions.size:
@@ -94,13 +80,10 @@ def numbers_at(data: Bytes, positions: IndexArray, width: int) -> IndexArray:
     return numbers
 
 
-def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> Entries:
+def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> FullZipEntries:
     """Return the entries of rows that lie at ``data[starts[i]:ends[i]]``.
 
-    Raises
-    ------
-    CorruptFileError
-        Entries do not fill their row exactly.
+    Raises CorruptFileError: entries do not fill their row exactly.
     """
     if (ends <= starts).any():
         raise CorruptFileError("a row has no entry")
@@ -110,11 +93,11 @@ def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> 
         definition = control & mask
         value_at = positions + grid.control + np.where(definition == 0, grid.width, 0)
         visible = definition <= grid.max_visible
-        return Entries(control, value_at[visible], length[visible])
+        return FullZipEntries(control, value_at[visible], length[visible])
     positions, control = _fixed_entries(grid, data, starts, ends)
     value_at = positions.compress((control & mask) <= grid.max_visible)
     value_at += grid.control
-    return Entries(control, value_at, np.full(len(value_at), grid.width))
+    return FullZipEntries(control, value_at, np.full(len(value_at), grid.width))
 
 
 def _fixed_entries(

@@ -26,13 +26,9 @@ def write_full_zip(
 ) -> EncodedPage:
     """Return the page.
 
-    Parameters
-    ----------
-    column : LeafColumn
-    encoding : pb.CompressiveEncoding
-        Encoding of the stored values.
-    block : FixedWidthBlock of whole bytes, or VariableWidthBlock
-        The stored values, one for each visible entry; without null values if the width is variable.
+    - `encoding`: Encoding of the stored values.
+    - `block`: The stored values, one for each visible entry; without null values if the width is
+      variable.
     """
     levels = column.levels
     bits_rep = max_repetition(levels.layers).bit_length() if levels.repetition is not None else 0

@@ -39,10 +39,7 @@ _FEW_ITEMS = 1 << 12
 class PageGroup:
     """Consecutive pages of a column.
 
-    Parameters
-    ----------
-    page : page reader
-        The first page.
+    - `page`: The first page.
     """
 
     def __init__(self, page: object) -> None:
@@ -57,11 +54,7 @@ class PageGroup:
     def add(self, page: object, rows: Rows) -> bool:
         """Add the next page; return False if it cannot be decoded together with the others.
 
-        Parameters
-        ----------
-        page : page reader or None
-        rows : Rows
-            The rows of the page that are read.
+        - `rows`: The rows of the page that are read.
         """
         return (
             isinstance(page, MiniBlockPage)
@@ -87,10 +80,7 @@ class PageGroup:
     def read(self) -> ReadPlan[PageRows]:
         """Plan the reading of all rows.
 
-        Raises
-        ------
-        CorruptFileError
-            A page is corrupt; the error does not name it.
+        Raises CorruptFileError: a page is corrupt; the error does not name it.
         """
         first, count = self._pages[0], len(self._pages)
         numbers = (0, 1, 2) if first.layout.HasField("dictionary") else (0, 1)

@@ -81,16 +81,10 @@ _MAX_KEPT_ITEMS = 4096
 class DecodedChunks:
     """Some chunks, one after the other.
 
-    Attributes
-    ----------
-    block : DataBlock
-        All values, or those that were wanted; for strings in FSST, their codes.
-    levels : Levels
-        Checked; `Levels.layers` of the page.
-    num_levels : int64 array
-        Levels of each chunk; 0 if the page has none.
-    is_part : bool
-        Whether the block has only the values that were wanted.
+    - `block`: All values, or those that were wanted; for strings in FSST, their codes.
+    - `levels`: Checked; `Levels.layers` of the page.
+    - `num_levels`: Levels of each chunk; 0 if the page has none.
+    - `is_part`: Whether the block has only the values that were wanted.
     """
 
     block: DataBlock
@@ -100,7 +94,7 @@ class DecodedChunks:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _ChunkParts:
     """Positions of the parts of the requested chunks."""
 
     num_levels: IndexArray
@@ -112,16 +106,7 @@ class _Parts:
 class MiniBlockPage:
     """Reads rows of one mini-block page.
 
-    Parameters
-    ----------
-    layout : pb.MiniBlockLayout
-    meta : PageMeta
-    leaf : Leaf
-
-    Raises
-    ------
-    CorruptFileError
-        The layout does not fit the column or the page's buffers.
+    Raises CorruptFileError: the layout does not fit the column or the page's buffers.
     """
 
     def __init__(self, layout: pb.MiniBlockLayout, meta: PageMeta, leaf: Leaf) -> None:
@@ -284,11 +269,9 @@ class MiniBlockPage:
     ) -> PageRows:
         """Decode some values of chunks, each of which is a row; see `decode`.
 
-        Parameters
-        ----------
-        owners : sequence of (MiniBlockPage, int64 array), optional
-            The pages of the chunks and the entries of each, one page after the other, if the chunks
-            belong to several pages. Each can have symbols of its own.
+        - `owners` (sequence of (MiniBlockPage, int64 array), optional): The pages of the chunks and
+          the entries of each, one page after the other, if the chunks belong to several pages. Each
+          can have symbols of its own.
         """
         wanted = entries if isinstance(entries, np.ndarray) else None
         decoded = self.decode(data, starts, sizes, counts, wanted)
@@ -309,12 +292,8 @@ class MiniBlockPage:
         """Decode chunks that lie at ``data[starts[i] : starts[i] + sizes[i]]``, inside `data`, of
         `counts` values.
 
-        If few values are wanted, the others may be left out. Their positions are given.
-
-        Raises
-        ------
-        CorruptFileError
-            A chunk contradicts itself or the layout.
+        If few values are wanted, the others may be left out. Their positions are given. Raises
+        CorruptFileError: a chunk contradicts itself or the layout.
         """
         parts = self._parts(data, starts, sizes)
         total = int(counts.sum())
@@ -339,7 +318,7 @@ class MiniBlockPage:
             raise CorruptFileError(f"{block.num_values} values where there must be {total}")
         return DecodedChunks(block, result, parts.num_levels)
 
-    def _parts(self, data: Bytes, starts: IndexArray, sizes: IndexArray) -> _Parts:
+    def _parts(self, data: Bytes, starts: IndexArray, sizes: IndexArray) -> _ChunkParts:
         layout = self._layout
         has_rep, has_def = layout.HasField("rep_compression"), layout.HasField("def_compression")
         width = 4 if layout.has_large_chunk else 2
@@ -369,7 +348,7 @@ class MiniBlockPage:
                 raise CorruptFileError("a chunk is shorter than its buffers")
             buffers.append(ChunkBuffer(data, position, size))
             position = position + (size + 7) // 8 * 8
-        return _Parts(
+        return _ChunkParts(
             num_levels,
             buffers.pop(0) if has_rep else None,
             buffers.pop(0) if has_def else None,

@@ -26,12 +26,8 @@ _MAX_ROWS = 1024
 class ScatteredRows:
     """Some rows of consecutive pages of a column.
 
-    Parameters
-    ----------
-    page : page reader
-        The first page.
-    rows : Rows
-        Its rows, `FEW_ROWS` at most.
+    - `page`: The first page.
+    - `rows`: Its rows, `FEW_ROWS` at most.
     """
 
     def __init__(self, page: object, rows: Rows) -> None:
@@ -62,10 +58,7 @@ class ScatteredRows:
     def read(self) -> ReadPlan[PageRows]:
         """Plan the reading of the rows.
 
-        Raises
-        ------
-        CorruptFileError
-            A page is corrupt; the error does not name it.
+        Raises CorruptFileError: a page is corrupt; the error does not name it.
         """
         first = self._pages[0]
         data = [buffer_at(page.meta, 1) for page in self._pages]

@@ -36,15 +36,11 @@ _MAX_VALUES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class RowIndex:
+class ChunkRowEnds:
     """The ends of rows, for pages with lists.
 
-    Attributes
-    ----------
-    ended : int64 array of chunks + 1
-        Rows that end before each chunk; the last element is the number of rows.
-    unfinished : bool array of chunks
-        Whether a row continues in the next chunk.
+    - `ended`: Rows that end before each chunk; the last element is the number of rows.
+    - `unfinished`: Whether a row continues in the next chunk.
     """
 
     ended: IndexArray
@@ -78,19 +74,14 @@ class RowIndex:
 class ChunkTable:
     """The chunks of a mini-block page.
 
-    Attributes
-    ----------
-    bytes_at : int64 array of chunks + 1
-        Start of each chunk in the data buffer, and its end.
-    values_at : int64 array of chunks + 1
-        Number of the first value of each chunk, and the number of values.
-    rows : RowIndex or None
-        None if every value is a row.
+    - `bytes_at`: Start of each chunk in the data buffer, and its end.
+    - `values_at`: Number of the first value of each chunk, and the number of values.
+    - `rows`: None if every value is a row.
     """
 
     bytes_at: IndexArray
     values_at: IndexArray
-    rows: RowIndex | None
+    rows: ChunkRowEnds | None
 
     @property
     def nbytes(self) -> int:
@@ -115,25 +106,15 @@ class ChunkTable:
 
 
 def parse_chunk_table(
-    words: Bytes, *, large: bool, num_values: int, data_size: int, rows: RowIndex | None
+    words: Bytes, *, large: bool, num_values: int, data_size: int, rows: ChunkRowEnds | None
 ) -> ChunkTable:
     """Parse the chunk table of a page.
 
-    Parameters
-    ----------
-    words : uint8 array
-    large : bool
-        Whether words have 32 bits.
-    num_values : int
-        Values of the page.
-    data_size : int
-        Length of the buffer of the chunks.
-    rows : RowIndex or None
+    - `large`: Whether words have 32 bits.
+    - `num_values`: Values of the page.
+    - `data_size`: Length of the buffer of the chunks.
 
-    Raises
-    ------
-    CorruptFileError
-        The chunks do not fill the buffer, or do not hold `num_values` values.
+    Raises CorruptFileError: the chunks do not fill the buffer, or do not hold `num_values` values.
     """
     width = 4 if large else 2
     if len(words) % width or not len(words):
@@ -156,12 +137,8 @@ def parse_chunk_table(
 class ChunkTables(NamedTuple):
     """The chunks of several mini-block pages, one page after the other.
 
-    Attributes
-    ----------
-    sizes, counts : int64 array of chunks
-        Bytes and values of each chunk.
-    last_chunks : int64 array of pages
-        Number of the last chunk of each page.
+    - `sizes`, `counts`: Bytes and values of each chunk.
+    - `last_chunks`: Number of the last chunk of each page.
     """
 
     sizes: IndexArray
@@ -175,10 +152,7 @@ def parse_chunk_tables(
     """Parse the chunk tables of several pages that have no lists or are read whole; see
     `parse_chunk_table`.
 
-    Raises
-    ------
-    CorruptFileError
-        One of the tables is corrupt; the error does not name its page.
+    Raises CorruptFileError: one of the tables is corrupt; the error does not name its page.
     """
     width = 4 if large else 2
     lengths = np.array([len(page_words) for page_words in words])
@@ -209,13 +183,10 @@ def parse_chunk_tables(
     return ChunkTables(sizes, counts, lasts)
 
 
-def parse_row_index(data: Bytes, *, depth: int, num_chunks: int, num_rows: int) -> RowIndex:
+def parse_row_index(data: Bytes, *, depth: int, num_chunks: int, num_rows: int) -> ChunkRowEnds:
     """Parse the repetition index of a page.
 
-    Raises
-    ------
-    CorruptFileError
-        The index does not fit `num_chunks` chunks with `num_rows` rows.
+    Raises CorruptFileError: the index does not fit `num_chunks` chunks with `num_rows` rows.
     """
     if len(data) != num_chunks * (depth + 1) * 8:
         raise CorruptFileError(f"a repetition index of {len(data)} bytes for {num_chunks} chunks")
@@ -226,7 +197,7 @@ def parse_row_index(data: Bytes, *, depth: int, num_chunks: int, num_rows: int) 
     unfinished: BoolArray = np.any(table[:, 1:], axis=1)
     if unfinished[-1]:
         raise CorruptFileError("the last chunk leaves a row unfinished")
-    return RowIndex(bounds(ends), unfinished)
+    return ChunkRowEnds(bounds(ends), unfinished)
 
 
 def has_same_encoding(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:

@@ -46,11 +46,8 @@ def encode_level_blocks(
 ) -> tuple[pb.CompressiveEncoding, ChunkBuffer]:
     """Return levels as one buffer for each chunk, all with the same encoding.
 
-    Parameters
-    ----------
-    levels : uint16 array
-    counts : int64 array, one element per chunk
-        Number of levels in each buffer; their sum is the number of levels.
+    - `counts` (int64 array, one element per chunk): Number of levels in each buffer; their sum is
+      the number of levels.
     """
     changes = int(np.count_nonzero(levels[1:] != levels[:-1])) + len(counts)
     least = (changes + len(levels) // _LONGEST_RUN) * _RUN_BYTES + len(counts) * _RUN_HEADER
@@ -78,17 +75,10 @@ def write_mini_block(
 ) -> EncodedPage | None:
     """Return the page; None if a chunk has too many levels or bytes for this layout.
 
-    Parameters
-    ----------
-    column : LeafColumn
-    encoding : pb.CompressiveEncoding
-        Encoding of `chunks`.
-    chunks : Chunks
-        The column's values, at least one; the number of values of each chunk but the last is a
-        power of two.
-    version : tuple of int
-    dictionary : DictionaryItems, optional
-        The items, if the values are positions in a dictionary.
+    - `encoding`: Encoding of `chunks`.
+    - `chunks`: The column's values, at least one; the number of values of each chunk but the last
+      is a power of two.
+    - `dictionary`: The items, if the values are positions in a dictionary.
     """
     levels = column.levels
     counts = chunks.num_values

@@ -40,7 +40,7 @@ class _Width(NamedTuple):
     offset: int
 
 
-class _Frame(NamedTuple):
+class _PageFrame(NamedTuple):
     """The parts of a page around its levels and values. It has one chunk."""
 
     table: bytes
@@ -54,15 +54,8 @@ def encode_small(
 ) -> EncodedPage | None:
     """Return the page of a few values; None if the page is not small or its type is not plain.
 
-    Parameters
-    ----------
-    values : pyarrow.Array
-        One value per entry, without nulls.
-    levels : Levels
-    num_rows : int
-    version : tuple of int
-    constant : bool
-        Whether a page of equal values becomes a constant; only if no value is null.
+    - `values`: One value per entry, without nulls.
+    - `constant`: Whether a page of equal values becomes a constant; only if no value is null.
     """
     count = len(values)
     if not 0 < count <= _MAX_VALUES or levels.repetition is not None:
@@ -171,7 +164,7 @@ def _frame(
     definition: int | None,
     values: int,
     large: bool,
-) -> _Frame:
+) -> _PageFrame:
     """Return the common parts of pages whose levels and values have `definition` and `values`
     bytes.
     """
@@ -182,4 +175,4 @@ def _frame(
     words = sum(-(-size // 8) for size in (len(head), definition or 0, values))
     table = (words - 1 << 4).to_bytes(4 if large else 2, "little")
     message = _mini_block(width, layers, count, definition is not None, large)
-    return _Frame(table, head, end, message)
+    return _PageFrame(table, head, end, message)

@@ -16,7 +16,7 @@ import pyarrow.types as pat
 
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.logical_types import EXTENSION_NAME
-from lance_spark.scan.predicates.arrow.tree import Call, FieldRef, Literal, Node
+from lance_spark.scan.predicates.arrow.tree import ArrowCall, ArrowLiteral, ArrowNode, FieldRef
 from lance_spark.scan.predicates.column_predicates import Compare, In, IsNull, any_of
 from lance_spark.scan.predicates.comparison import FLIPPED, Op
 from lance_spark.scan.predicates.tree import And, Column, Predicate
@@ -33,18 +33,15 @@ _OPS: dict[str, Op] = {
 }
 
 
-def bounds_of(node: Node, fields: Sequence[Field], levels: int = MAX_LEVELS) -> Predicate | None:
+def bounds_of(
+    node: ArrowNode, fields: Sequence[Field], levels: int = MAX_LEVELS
+) -> Predicate | None:
     """Return a predicate that keeps all rows of a boolean expression; None if there is none.
 
-    Parameters
-    ----------
-    node : Node
-    fields : sequence of Field
-        The table's top-level fields, with those of row metadata.
-    levels : int
-        Most levels of the predicate. Deeper parts of the expression have none.
+    - `fields`: The table's top-level fields, with those of row metadata.
+    - `levels`: Most levels of the predicate. Deeper parts of the expression have none.
     """
-    if not isinstance(node, Call) or not levels:
+    if not isinstance(node, ArrowCall) or not levels:
         return None
     if node.function in ("and_kleene", "and"):
         parts = [
@@ -59,7 +56,7 @@ def bounds_of(node: Node, fields: Sequence[Field], levels: int = MAX_LEVELS) -> 
                 return None
             branches.append(branch)
         return any_of(branches)
-    if node.function == "invert" and isinstance(node.args[0], Call):
+    if node.function == "invert" and isinstance(node.args[0], ArrowCall):
         inner = node.args[0]
         if inner.function not in ("is_null", "is_valid"):
             return None
@@ -79,15 +76,15 @@ def bounds_of(node: Node, fields: Sequence[Field], levels: int = MAX_LEVELS) -> 
     return _is_in(column, node) if node.function == "is_in" else None
 
 
-def exact_equality(node: Node, fields: Sequence[Field]) -> Predicate | None:
+def exact_equality(node: ArrowNode, fields: Sequence[Field]) -> Predicate | None:
     """Return the predicate of a comparison for equality; None if it is not one, or not exact."""
-    if not isinstance(node, Call) or node.function != "equal":
+    if not isinstance(node, ArrowCall) or node.function != "equal":
         return None
     left, right = node.args
     return _comparison("==", left, right, fields)
 
 
-def _option(node: Call, name: str) -> object:
+def _option(node: ArrowCall, name: str) -> object:
     """Return an option of a function; None if it is not known."""
     try:
         return None if node.options is None else node.options[name].as_py()
@@ -95,7 +92,7 @@ def _option(node: Call, name: str) -> object:
         return None
 
 
-def _column(node: Node, fields: Sequence[Field]) -> Column | None:
+def _column(node: ArrowNode, fields: Sequence[Field]) -> Column | None:
     """Return a column that predicates compare as Arrow does; None for other columns and nodes."""
     if not isinstance(node, FieldRef):
         return None
@@ -115,11 +112,13 @@ def _column(node: Node, fields: Sequence[Field]) -> Column | None:
     return None if pat.is_nested(dtype) or pat.is_dictionary(dtype) else Column(tuple(path))
 
 
-def _comparison(op: Op, left: Node, right: Node, fields: Sequence[Field]) -> Predicate | None:
-    if isinstance(left, Literal):
+def _comparison(
+    op: Op, left: ArrowNode, right: ArrowNode, fields: Sequence[Field]
+) -> Predicate | None:
+    if isinstance(left, ArrowLiteral):
         left, right, op = right, left, FLIPPED[op]
     column = _column(left, fields)
-    if column is None or not isinstance(right, Literal) or not right.value.is_valid:
+    if column is None or not isinstance(right, ArrowLiteral) or not right.value.is_valid:
         return None
     values = _as_column(pa.array([right.value.as_py()], right.value.type), column)
     if values is None or _has_nan(values):
@@ -127,7 +126,7 @@ def _comparison(op: Op, left: Node, right: Node, fields: Sequence[Field]) -> Pre
     return Compare(column, op, values[0])
 
 
-def _is_in(column: Column, node: Call) -> Predicate | None:
+def _is_in(column: Column, node: ArrowCall) -> Predicate | None:
     try:
         values = None if node.options is None else node.options["value_set"].values
     except (KeyError, TypeError, AttributeError):

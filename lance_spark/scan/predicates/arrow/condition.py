@@ -14,7 +14,7 @@ from lance_spark.errors import EvaluationError, InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import read_json
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.kept_dictionaries import is_kept, plain
+from lance_spark.scan.kept_dictionaries import decoded, is_preserved
 from lance_spark.scan.predicates.arrow.bounds import bounds_of
 from lance_spark.scan.predicates.arrow.evaluation import Evaluation, evaluation_of
 from lance_spark.scan.predicates.arrow.tree import tree_of
@@ -30,13 +30,8 @@ _SHOWN = 200
 class ArrowCondition:
     """A condition that holds for the rows for which an expression is true.
 
-    Attributes
-    ----------
-    evaluation : Evaluation
-    fields : tuple of Field
-        The top-level columns that it reads.
-    bounds : Predicate, optional
-        Holds for all of these rows, and maybe for more.
+    - `fields`: The top-level columns that it reads.
+    - `bounds`: Holds for all of these rows, and maybe for more.
     """
 
     evaluation: Evaluation
@@ -54,10 +49,7 @@ class ArrowCondition:
     def holds(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return for each row of a batch whether the condition holds; never null.
 
-        Raises
-        ------
-        EvaluationError
-            Arrow cannot compute the expression for a row.
+        Raises EvaluationError: Arrow cannot compute the expression for a row.
         """
         rows = _as_declared(batch, self.fields) if self.fields else batch
         try:
@@ -86,16 +78,10 @@ class ArrowCondition:
 def arrow_condition(expression: pc.Expression, schema: Schema) -> ArrowCondition:
     """Return the condition of an expression.
 
-    Parameters
-    ----------
-    expression : pc.Expression
-    schema : Schema
-        Of the table, with the columns of row metadata.
+    - `schema`: Of the table, with the columns of row metadata.
 
-    Raises
-    ------
-    InvalidInputError
-        A column does not exist or is a blob column, or the expression is not a condition.
+    Raises InvalidInputError: a column does not exist or is a blob column, or the expression is not
+    a condition.
     """
     tree = tree_of(expression)
     evaluation = evaluation_of(expression, tree, schema.fields)
@@ -144,8 +130,8 @@ def _as_declared(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBat
     columns = []
     for field in fields:
         array = batch.column(batch.schema.get_field_index(field.name))
-        if is_kept(array, field):
-            array = plain(array)
+        if is_preserved(array, field):
+            array = decoded(array)
         if field.has_json and not array.type.equals(field.arrow_field.type):
             array = read_json(array, field, "filter")
         columns.append(array)

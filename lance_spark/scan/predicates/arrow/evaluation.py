@@ -20,9 +20,9 @@ from lance_spark.file.schema.field import Field
 from lance_spark.scan.predicates.arrow.bounds import exact_equality
 from lance_spark.scan.predicates.arrow.tree import (
     ASSOCIATIVE,
-    Call,
+    ArrowCall,
+    ArrowNode,
     ExpressionTree,
-    Node,
     call,
     depth_of,
 )
@@ -49,12 +49,8 @@ class Combined:
 class Evaluation:
     """How an expression is evaluated.
 
-    Attributes
-    ----------
-    expressions : tuple of pc.Expression
-        Evaluated by Arrow.
-    combined : Combined, optional
-        The function of them; None for one expression that is the whole.
+    - `expressions`: Evaluated by Arrow.
+    - `combined`: The function of them; None for one expression that is the whole.
     """
 
     expressions: tuple[pc.Expression, ...]
@@ -69,12 +65,7 @@ class Evaluation:
         return f" {function} ".join([*shown, "..."])
 
     def of(self, rows: pa.RecordBatch | pa.Table) -> Any:
-        """Return the value of each row.
-
-        Raises
-        ------
-        pa.ArrowException, ValueError, TypeError
-        """
+        """Return the value of each row. Raises pa.ArrowException, ValueError, TypeError."""
         values = _evaluated(self.expressions, rows) if self.expressions else []
         if self.combined is None:
             return values[0]
@@ -88,18 +79,10 @@ def evaluation_of(
 ) -> Evaluation:
     """Return how an expression is evaluated.
 
-    Parameters
-    ----------
-    expression : pc.Expression
-    tree : ExpressionTree, optional
-        Its tree, if it is known.
-    fields : sequence of Field
-        The top-level fields of the table.
+    - `tree`: Its tree, if it is known.
+    - `fields`: The top-level fields of the table.
 
-    Raises
-    ------
-    InvalidInputError
-        Arrow would overflow the stack.
+    Raises InvalidInputError: Arrow would overflow the stack.
     """
     if tree is None or depth_of(tree.root) <= _WHOLE:
         return Evaluation((expression,))
@@ -116,9 +99,9 @@ class _Splitter:
         self._fields = fields
         self.expressions: list[pc.Expression] = []
 
-    def split(self, node: Node, level: int) -> int | Combined:
+    def split(self, node: ArrowNode, level: int) -> int | Combined:
         """Return the number of the expression of a node, or a function of its parts."""
-        if depth_of(node) > _WHOLE and isinstance(node, Call) and level < _MAX_SPLIT:
+        if depth_of(node) > _WHOLE and isinstance(node, ArrowCall) and level < _MAX_SPLIT:
             if node.function == "invert":
                 return Combined(node.function, (self.split(node.args[0], level + 1),))
             if node.function in ASSOCIATIVE:
@@ -131,10 +114,10 @@ class _Splitter:
         self.expressions.append(self._tree.expression(node))
         return len(self.expressions) - 1
 
-    def _chain(self, node: Call, level: int) -> Combined:
+    def _chain(self, node: ArrowCall, level: int) -> Combined:
         parts: list[int | Predicate | Combined] = []
         equalities: list[Predicate] = []
-        small: list[Node] = []
+        small: list[ArrowNode] = []
         for arg in node.args:
             equality = None
             if node.function in _DISJUNCTIONS:

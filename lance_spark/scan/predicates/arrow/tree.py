@@ -48,7 +48,7 @@ class FieldRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class ArrowLiteral:
     """A value, and the number of its column in the pickle."""
 
     value: pa.Scalar[Any]
@@ -56,56 +56,49 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ArrowCall:
     """A function of other nodes.
 
-    Attributes
-    ----------
-    function : str
-    args : tuple of Node
-        Two and more of a function of `ASSOCIATIVE`, which has two in the pickle.
-    options : pa.Scalar, optional
-    number : int
-        The column of the options in the pickle; -1 if the function has none.
-    depth : int
-        Levels of calls for Arrow, which nests a chain of one function call by call.
+    - `args`: Two and more of a function of `ASSOCIATIVE`, which has two in the pickle.
+    - `number`: The column of the options in the pickle; -1 if the function has none.
+    - `depth`: Levels of calls for Arrow, which nests a chain of one function call by call.
     """
 
     function: str
-    args: tuple[Node, ...]
+    args: tuple[ArrowNode, ...]
     options: pa.Scalar[Any] | None = None
     number: int = -1
     depth: int = 1
 
 
-Node = FieldRef | Literal | Call
+ArrowNode = FieldRef | ArrowLiteral | ArrowCall
 
 
 def call(
     function: str,
-    args: Sequence[Node],
+    args: Sequence[ArrowNode],
     options: pa.Scalar[Any] | None = None,
     number: int = -1,
-) -> Call:
+) -> ArrowCall:
     """Return a call with its depth."""
     levels = len(args) - 1 if function in ASSOCIATIVE else 1
     depth = levels + max((depth_of(arg) for arg in args), default=0)
-    return Call(function, tuple(args), options, number, depth)
+    return ArrowCall(function, tuple(args), options, number, depth)
 
 
-def depth_of(node: Node) -> int:
+def depth_of(node: ArrowNode) -> int:
     """Return the levels of calls of a node for Arrow."""
-    return node.depth if isinstance(node, Call) else 0
+    return node.depth if isinstance(node, ArrowCall) else 0
 
 
-class _Frame:
+class _OpenCall:
     """A call whose arguments are read, and how many calls in it are parts of its chain."""
 
     __slots__ = ("args", "function", "joined", "number", "options")
 
     def __init__(self, function: str) -> None:
         self.function = function
-        self.args: list[Node] = []
+        self.args: list[ArrowNode] = []
         self.options: pa.Scalar[Any] | None = None
         self.number = -1
         self.joined = 0
@@ -115,27 +108,24 @@ class _Frame:
 class ExpressionTree:
     """The tree of an expression."""
 
-    root: Node
+    root: ArrowNode
     _batch: pa.RecordBatch
     _unpickle: Callable[[pa.Buffer], pc.Expression]
 
     def columns(self, *, tests_null: bool = True) -> Iterator[str]:
         """Yield the top-level columns, maybe more than once.
 
-        Parameters
-        ----------
-        tests_null : bool
-            Whether to yield columns that are only tested for null.
+        - `tests_null`: Whether to yield columns that are only tested for null.
         """
         waiting = [self.root]
         while waiting:
             node = waiting.pop()
             if isinstance(node, FieldRef):
                 yield node.path[0]
-            elif isinstance(node, Call) and (tests_null or not _tests_column(node)):
+            elif isinstance(node, ArrowCall) and (tests_null or not _tests_column(node)):
                 waiting.extend(reversed(node.args))
 
-    def expression(self, node: Node) -> pc.Expression:
+    def expression(self, node: ArrowNode) -> pc.Expression:
         """Return the expression of a node."""
         items: list[tuple[str, str]] = []
         columns: list[pa.Array] = []
@@ -156,7 +146,7 @@ class ExpressionTree:
         return self._unpickle(sink.getvalue())
 
 
-def _tests_column(call: Call) -> bool:
+def _tests_column(call: ArrowCall) -> bool:
     """Return whether a call tests a top-level column for null."""
     (operand, *_) = call.args or (None,)
     is_test = call.function in ("is_null", "is_valid")
@@ -211,16 +201,16 @@ def _items(schema: pa.Schema) -> list[tuple[str, str]]:
         pa.Schema._import_from_c(address)
 
 
-def _read(items: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> Node:
+def _read(items: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> ArrowNode:
     """Return the node of some items."""
-    frames: list[_Frame] = []
+    frames: list[_OpenCall] = []
     for key, value in items:
-        node: Node
+        node: ArrowNode
         if key == "call":
             if frames and frames[-1].function == value and value in ASSOCIATIVE:
                 frames[-1].joined += 1
             else:
-                frames.append(_Frame(value))
+                frames.append(_OpenCall(value))
             continue
         if key == "options":
             frames[-1].number = int(value)
@@ -238,7 +228,7 @@ def _read(items: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> Node:
         elif key == "nested_field_ref":
             node = FieldRef(tuple(_name(*next(items)) for _ in range(int(value))))
         elif key == "literal":
-            node = Literal(batch.column(int(value))[0], int(value))
+            node = ArrowLiteral(batch.column(int(value))[0], int(value))
         else:
             raise KeyError(key)
         if not frames:
@@ -253,13 +243,13 @@ def _name(key: str, value: str) -> str:
     return value
 
 
-def _pickled(root: Node) -> Iterator[tuple[str, str | int]]:
+def _pickled(root: ArrowNode) -> Iterator[tuple[str, str | int]]:
     """Yield the items of a node, with calls of two arguments for chains.
 
     The number of a column is an integer.
     """
     # Nodes, and items that follow them.
-    waiting: list[Node | tuple[str, str | int]] = [root]
+    waiting: list[ArrowNode | tuple[str, str | int]] = [root]
     while waiting:
         node = waiting.pop()
         if isinstance(node, tuple):
@@ -268,7 +258,7 @@ def _pickled(root: Node) -> Iterator[tuple[str, str | int]]:
             if len(node.path) > 1:
                 yield "nested_field_ref", str(len(node.path))
             yield from (("field_ref", name) for name in node.path)
-        elif isinstance(node, Literal):
+        elif isinstance(node, ArrowLiteral):
             yield "literal", node.number
         else:
             yield "call", node.function
@@ -277,5 +267,5 @@ def _pickled(root: Node) -> Iterator[tuple[str, str | int]]:
                 waiting.append(("options", node.number))
             first, rest = node.args[:1], node.args[1:]
             if node.function in ASSOCIATIVE and len(rest) > 1:
-                rest = (Call(node.function, rest),)
+                rest = (ArrowCall(node.function, rest),)
             waiting.extend(reversed((*first, *rest)))

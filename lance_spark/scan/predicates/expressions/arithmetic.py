@@ -33,10 +33,7 @@ _MAX_SIGNED_DIGITS = 34
 def operation(op: str, left: Expression, right: Expression, settings: SqlSettings) -> Expression:
     """Return the result of an operator for two numbers.
 
-    Raises
-    ------
-    NoCommonTypeError
-        Spark does not support the types, or this package does not.
+    Raises NoCommonTypeError: Spark does not support the types, or this package does not.
     """
     types = [left.dtype, right.dtype]
     are_numbers = all(is_number(dtype) or pat.is_null(dtype) for dtype in types)

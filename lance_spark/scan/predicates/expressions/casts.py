@@ -32,21 +32,12 @@ def casted(
 ) -> Expression:
     """Return a value cast to another type.
 
-    Parameters
-    ----------
-    value : Expression
-    dtype : pa.DataType
-        One of the table in `typed_values`.
-    settings : SqlSettings
-    null_if_failed : bool
-        Whether it is a ``TRY_CAST``: it has the rules of ANSI mode, with null instead of an error.
+    - `dtype`: One of the table in `typed_values`.
+    - `null_if_failed`: Whether it is a ``TRY_CAST``: it has the rules of ANSI mode, with null
+      instead of an error.
 
-    Raises
-    ------
-    NoCommonTypeError
-        Spark does not cast between these types, or this package does not.
-    CastError
-        The cast of a literal fails.
+    Raises NoCommonTypeError: Spark does not cast between these types, or this package does not.
+    Raises CastError: the cast of a literal fails.
     """
     source = value.dtype
     if source.equals(dtype):

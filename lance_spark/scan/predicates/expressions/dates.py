@@ -73,12 +73,8 @@ _DATE_UNITS = ("Y", "Q", "M", "W")
 class Interval:
     """A number of months, or a number of microseconds. Spark does not mix them.
 
-    Attributes
-    ----------
-    months, micros : int
-        One of them is 0.
-    smallest : str
-        The smallest unit in the text. A date plus an interval of days is a date.
+    - `months`, `micros`: One of them is 0.
+    - `smallest`: The smallest unit in the text. A date plus an interval of days is a date.
     """
 
     months: int
@@ -90,22 +86,14 @@ class Interval:
             raise ValueError("an interval is out of Spark's range")
 
     def negated(self) -> Interval:
-        """Return the negative interval.
-
-        Raises
-        ------
-        ValueError
-            It is out of Spark's range.
-        """
+        """Return the negative interval. Raises ValueError: it is out of Spark's range."""
         return Interval(-self.months, -self.micros, self.smallest)
 
     def typed(self) -> Typed:
         """Return the interval as a literal for comparisons.
 
-        Raises
-        ------
-        NoCommonTypeError
-            It is an interval of years or months. Lance has no columns of these.
+        Raises NoCommonTypeError: it is an interval of years or months. Lance has no columns of
+        these.
         """
         if self.smallest in MONTHS:
             raise NoCommonTypeError(
@@ -117,10 +105,7 @@ class Interval:
 def interval(text: str) -> Interval:
     """Parse an interval such as ``3 days``, ``1 year 2 months`` or ``1.5 seconds``.
 
-    Raises
-    ------
-    ValueError
-        The text has another form, has months beside days, or is out of range.
+    Raises ValueError: the text has another form, has months beside days, or is out of range.
     """
     position, months, micros = 0, 0, 0
     units: list[str] = []
@@ -150,16 +135,10 @@ def interval(text: str) -> Interval:
 def interval_between(text: str, largest: str, smallest: str) -> Interval:
     """Parse an interval such as ``1 02:03:04.5``, which has all units from one to another.
 
-    Parameters
-    ----------
-    text : str
-    largest, smallest : str
-        Names of units, such as "day" and "second".
+    - `largest`, `smallest`: Names of units, such as "day" and "second".
 
-    Raises
-    ------
-    ValueError
-        Spark has no intervals of these units, or the text has another form or is out of range.
+    Raises ValueError: Spark has no intervals of these units, or the text has another form or is out
+    of range.
     """
     pattern = _RANGES.get((largest, smallest))
     if pattern is None:
@@ -203,10 +182,7 @@ def _interval(parts: dict[str, int], micros: int, smallest: str, sign: int) -> I
 def shifted(value: Expression, added: Interval, settings: SqlSettings) -> Expression:
     """Return a date or timestamp with an interval added.
 
-    Raises
-    ------
-    NoCommonTypeError
-        The value is of another type.
+    Raises NoCommonTypeError: the value is of another type.
     """
     dtype = value.dtype
     if not is_datetime(dtype):
@@ -225,10 +201,7 @@ def shifted(value: Expression, added: Interval, settings: SqlSettings) -> Expres
 def plus_days(value: Expression, days: Expression, sign: int) -> Expression:
     """Return a date some days later, or earlier.
 
-    Raises
-    ------
-    NoCommonTypeError
-        The number of days is not an integer of at most 32 bits.
+    Raises NoCommonTypeError: the number of days is not an integer of at most 32 bits.
     """
     if not pat.is_integer(days.dtype) or days.dtype.bit_width > 32:
         raise NoCommonTypeError(

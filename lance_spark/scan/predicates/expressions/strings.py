@@ -19,10 +19,8 @@ from lance_spark.scan.predicates.typed_values import Typed, is_bytes, is_text, t
 def text(value: Expression, settings: SqlSettings) -> Expression:
     """Return a value as a string.
 
-    Raises
-    ------
-    NoCommonTypeError
-        The value is not a string and not null. Spark casts it depending on settings.
+    Raises NoCommonTypeError: the value is not a string and not null. Spark casts it depending on
+    settings.
     """
     if not is_text(value.dtype) and not pat.is_null(value.dtype):
         raise NoCommonTypeError(
@@ -34,16 +32,10 @@ def text(value: Expression, settings: SqlSettings) -> Expression:
 def pattern_match(op: str, pattern: str, escape: str) -> tuple[TextMatch, str]:
     """Translate a pattern; see `like_regex`.
 
-    Parameters
-    ----------
-    op : str
-        ``like``, ``ilike``, ``rlike``; ``rust`` for a regular expression of pylance, or ``rust_i``
-        without regard to case.
+    - `op`: ``like``, ``ilike``, ``rlike``; ``rust`` for a regular expression of pylance, or
+      ``rust_i`` without regard to case.
 
-    Raises
-    ------
-    ValueError
-        The pattern is not valid.
+    Raises ValueError: the pattern is not valid.
     """
     if op == "rlike":
         return "like", to_re2(pattern)
@@ -57,12 +49,8 @@ def matched(
 ) -> Expression:
     """Return whether strings are ``LIKE``, ``ILIKE`` or ``RLIKE`` a literal pattern.
 
-    Raises
-    ------
-    NoCommonTypeError
-        The values are not strings, or the pattern is not a literal.
-    ValueError
-        The pattern is not valid.
+    Raises NoCommonTypeError: the values are not strings, or the pattern is not a literal. Raises
+    ValueError: the pattern is not valid.
     """
     for side in (value, pattern):
         if not is_text(side.dtype) and not pat.is_null(side.dtype):

@@ -55,12 +55,8 @@ class Boxes(NamedTuple):
 def bounding_boxes(array: pa.Array, encoding: str) -> Boxes:
     """Return the bounding box of each geometry. Coordinates that are NaN are left out.
 
-    Raises
-    ------
-    ValueError
-        A value is not a geometry.
-    UnsupportedFeatureError
-        The package shapely is needed and missing.
+    Raises ValueError: a value is not a geometry. Raises UnsupportedFeatureError: the package
+    shapely is needed and missing.
     """
     parts = []
     for start in range(0, max(len(array), 1), _BATCH_ROWS):

@@ -55,15 +55,10 @@ class Box(NamedTuple):
 class Geometry:
     """A geometry of one type. Can be hashed and pickled.
 
-    Attributes
-    ----------
-    base : str
-        ``POINT``, ``LINESTRING`` or ``POLYGON``.
-    is_multi : bool
-        Whether it is a ``MULTI`` geometry of this type.
-    parts : tuple of tuple of bytes
-        The paths of each part: one, or the rings of a polygon, which are closed. The bytes of a
-        path are pairs of x and y, each a float64.
+    - `base`: ``POINT``, ``LINESTRING`` or ``POLYGON``.
+    - `is_multi`: Whether it is a ``MULTI`` geometry of this type.
+    - `parts`: The paths of each part: one, or the rings of a polygon, which are closed. The bytes
+      of a path are pairs of x and y, each a float64.
     """
 
     base: str
@@ -89,23 +84,14 @@ class Geometry:
 
 
 def point(x: float, y: float) -> Geometry:
-    """Return a point.
-
-    Raises
-    ------
-    NoCommonTypeError
-        A coordinate is not finite.
-    """
+    """Return a point. Raises NoCommonTypeError: a coordinate is not finite."""
     return _geometry(POINT, [[np.array([[x, y]])]])
 
 
 def from_wkt(text: str) -> Geometry:
     """Parse WKT.
 
-    Raises
-    ------
-    NoCommonTypeError
-        The text is not WKT, or a geometry that is not supported.
+    Raises NoCommonTypeError: the text is not WKT, or a geometry that is not supported.
     """
     try:
         return _WktParser(text).geometry()
@@ -119,10 +105,7 @@ def from_wkt(text: str) -> Geometry:
 def from_wkb(data: bytes) -> Geometry:
     """Parse WKB.
 
-    Raises
-    ------
-    NoCommonTypeError
-        The bytes are not WKB, or a geometry that is not supported.
+    Raises NoCommonTypeError: the bytes are not WKB, or a geometry that is not supported.
     """
     try:
         return _WkbParser(data).geometry()

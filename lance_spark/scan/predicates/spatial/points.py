@@ -36,13 +36,8 @@ _Places = npt.NDArray[np.int8]
 def related(relation: str, x: Floats, y: Floats, geometry: Geometry) -> Flags:
     """Return for which points a relation to a geometry holds.
 
-    Parameters
-    ----------
-    relation : str
-        A key of `predicates.RELATIONS`.
-    x, y : float64 array
-        Finite.
-    geometry : Geometry
+    - `relation`: A key of `predicates.RELATIONS`.
+    - `x`, `y`: Finite.
     """
     if relation in ("crosses", "overlaps"):
         # Parts of a point are neither inside nor outside.

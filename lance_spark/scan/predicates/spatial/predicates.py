@@ -53,14 +53,8 @@ RELATIONS = {
 class Related(Predicate):
     """Whether a geometry has a relation to another; null if one of them is null.
 
-    Attributes
-    ----------
-    relation : str
-        A key of `RELATIONS`.
-    column : Column
-    other : Geometry or Column
-    inverted : bool
-        Whether true and false are exchanged.
+    - `relation`: A key of `RELATIONS`.
+    - `inverted`: Whether true and false are exchanged.
     """
 
     relation: str
@@ -146,10 +140,7 @@ def _check_areas(array: pa.Array, encoding: str) -> None:
 def checked_encoding(column: Column) -> str:
     """Return the encoding of a column of geometries.
 
-    Raises
-    ------
-    InvalidInputError
-        The column has no geometries.
+    Raises InvalidInputError: the column has no geometries.
     """
     encoding = encoding_of(column.field)
     if encoding is None:

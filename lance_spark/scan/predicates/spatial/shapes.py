@@ -41,13 +41,7 @@ _EXCHANGED = {
 
 
 def shapely() -> Any:
-    """Return the package.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        It is missing.
-    """
+    """Return the package. Raises UnsupportedFeatureError: it is missing."""
     try:
         import shapely as package
     except ImportError:
@@ -61,12 +55,8 @@ def shapely() -> Any:
 def related(relation: str, shapes: Shapes, geometry: Geometry) -> Flags:
     """Return for which shapes a relation to a geometry holds.
 
-    Raises
-    ------
-    ValueError
-        The package cannot decide it.
-    UnsupportedFeatureError
-        The package is missing.
+    Raises ValueError: the package cannot decide it. Raises UnsupportedFeatureError: the package is
+    missing.
     """
     other = _shape(geometry)
     shapely().prepare(other)
@@ -76,12 +66,8 @@ def related(relation: str, shapes: Shapes, geometry: Geometry) -> Flags:
 def related_pairs(relation: str, left: Shapes, right: Shapes) -> Flags:
     """Return for which pairs of shapes a relation of the left to the right holds.
 
-    Raises
-    ------
-    ValueError
-        The package cannot decide it.
-    UnsupportedFeatureError
-        The package is missing.
+    Raises ValueError: the package cannot decide it. Raises UnsupportedFeatureError: the package is
+    missing.
     """
     package = shapely()
     if relation != "intersects" and package.geos_version >= _WITHOUT_CONTACTS:
@@ -116,12 +102,8 @@ def _check_contacts(package: Any, shapes: Shapes) -> None:
 def shapes_of(array: pa.Array, encoding: str) -> Shapes:
     """Return geometries as shapes; None for null.
 
-    Raises
-    ------
-    ValueError
-        A value is not a geometry, or is a collection of geometries of several types.
-    UnsupportedFeatureError
-        The package is missing.
+    Raises ValueError: a value is not a geometry, or is a collection of geometries of several types.
+    Raises UnsupportedFeatureError: the package is missing.
     """
     package = shapely()
     shapes = _shapes(package, array, encoding)
@@ -133,12 +115,8 @@ def shapes_of(array: pa.Array, encoding: str) -> Shapes:
 def bounds_of(array: pa.Array, encoding: str) -> list[Floats]:
     """Return xmin, ymin, xmax and ymax of geometries; inside out for null and empty ones.
 
-    Raises
-    ------
-    ValueError
-        A value is not a geometry.
-    UnsupportedFeatureError
-        The package is missing.
+    Raises ValueError: a value is not a geometry. Raises UnsupportedFeatureError: the package is
+    missing.
     """
     package = shapely()
     sides = package.bounds(_shapes(package, array, encoding)).T

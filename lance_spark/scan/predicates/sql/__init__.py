@@ -25,29 +25,21 @@ def parse_local(text: str, schema: Schema) -> Predicate:
 
     The parameters and errors are those of `parse_predicate`.
     """
-    return parse_predicate(text, schema, LOCAL, local=True)
+    return parse_predicate(text, schema, LOCAL, pylance_dialect=True)
 
 
 def parse_predicate(
-    text: str, schema: Schema, settings: SqlSettings = DEFAULTS, *, local: bool = False
+    text: str, schema: Schema, settings: SqlSettings = DEFAULTS, *, pylance_dialect: bool = False
 ) -> Predicate:
     """Parse a predicate.
 
-    Parameters
-    ----------
-    text : str
-        A condition of Spark's SQL, as in ``WHERE``.
-    schema : Schema
-        Of the table.
-    settings : SqlSettings, optional
-        Settings of the Spark session of the text; Spark's defaults if left out.
-    local : bool
-        Whether functions and literals of pylance are allowed.
+    - `text`: A condition of Spark's SQL, as in ``WHERE``.
+    - `schema`: Of the table.
+    - `settings`: Settings of the Spark session of the text; Spark's defaults if left out.
+    - `pylance_dialect`: Whether functions and literals of pylance are allowed.
 
-    Raises
-    ------
-    InvalidInputError
-        The text is not a predicate on the table's columns, or has something that is not supported.
+    Raises InvalidInputError: the text is not a predicate on the table's columns, or has something
+    that is not supported.
 
     Examples
     --------
@@ -62,7 +54,13 @@ def parse_predicate(
             "patterns, which are not supported; set it to false"
         )
     try:
-        return bind(parse(text, settings, local=local), text, schema, settings, local=local)
+        return bind(
+            parse(text, settings, pylance_dialect=pylance_dialect),
+            text,
+            schema,
+            settings,
+            pylance_dialect=pylance_dialect,
+        )
     except RecursionError:
         raise InvalidInputError(f"filter {text[:200]!r}: the nesting is too deep") from None
 
@@ -70,13 +68,12 @@ def parse_predicate(
 def parse_value(text: str, schema: Schema) -> Expression | Column:
     """Parse an expression for a value of each row, in the language of `parse_local`.
 
-    Raises
-    ------
-    InvalidInputError
-        The text is not an expression on the table's columns, or has something that is not
-        supported.
+    Raises InvalidInputError: the text is not an expression on the table's columns, or has something
+    that is not supported.
     """
     from lance_spark.scan.predicates.sql.binding import bind_value
     from lance_spark.scan.predicates.sql.grammar import parse
 
-    return bind_value(parse(text, LOCAL, local=True), text, schema, LOCAL, local=True)
+    return bind_value(
+        parse(text, LOCAL, pylance_dialect=True), text, schema, LOCAL, pylance_dialect=True
+    )

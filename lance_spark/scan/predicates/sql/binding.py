@@ -56,9 +56,9 @@ _SPATIAL = "st_"
 
 
 def bind(
-    tree: Node, text: str, schema: Schema, settings: SqlSettings, *, local: bool = False
+    tree: Node, text: str, schema: Schema, settings: SqlSettings, *, pylance_dialect: bool = False
 ) -> Predicate:
-    """Return the predicate of a syntax tree; if `local`, with functions of pylance.
+    """Return the predicate of a syntax tree; if `pylance_dialect`, with functions of pylance.
 
     Raises
     ------
@@ -67,11 +67,11 @@ def bind(
     """
     if isinstance(tree, Value) and tree.typed.value is None:
         raise error(text, tree.offset, "null is not a condition for Spark; write false")
-    return _Binder(text, schema, settings, local).predicate(tree)
+    return _Binder(text, schema, settings, pylance_dialect).predicate(tree)
 
 
 def bind_value(
-    tree: Node, text: str, schema: Schema, settings: SqlSettings, *, local: bool = False
+    tree: Node, text: str, schema: Schema, settings: SqlSettings, *, pylance_dialect: bool = False
 ) -> Expression | Column:
     """Return the value of a syntax tree for each row: a column, or an expression.
 
@@ -80,7 +80,7 @@ def bind_value(
     InvalidInputError
         A column is not found, or an operation or the type of the value is not supported.
     """
-    operand = _Binder(text, schema, settings, local).operand(tree)
+    operand = _Binder(text, schema, settings, pylance_dialect).operand(tree)
     if isinstance(operand, Column):
         return operand
     try:
@@ -91,12 +91,12 @@ def bind_value(
 
 class _Binder:
     def __init__(
-        self, text: str, schema: Schema, settings: SqlSettings, is_local: bool = False
+        self, text: str, schema: Schema, settings: SqlSettings, pylance_dialect: bool = False
     ) -> None:
         self._text = text
         self._schema = schema
         self._settings = settings
-        self._is_local = is_local
+        self._pylance_dialect = pylance_dialect
         self._conditions: dict[str, Callable[[Apply], Predicate]] = {
             "and": lambda node: And(tuple(map(self.predicate, node.args))),
             "or": lambda node: any_of(list(map(self.predicate, node.args))),
@@ -184,7 +184,7 @@ class _Binder:
             return column
         except InvalidInputError as reason:
             name = node.parts[0].lower()
-            if self._is_local and len(node.parts) == 1 and name in local.WORDS:
+            if self._pylance_dialect and len(node.parts) == 1 and name in local.WORDS:
                 return local.call(name, [], self._settings)
             if len(node.parts) == 1 and name.upper() in CURRENT:
                 raise self._error(
@@ -432,7 +432,7 @@ class _Binder:
 
     def _call(self, node: Apply) -> Operand:
         name = _ALIASES.get(node.detail, node.detail)
-        if self._is_local:
+        if self._pylance_dialect:
             name = local.ALIASES.get(name, name)
             node = replace(node, detail=name)
             if name == "is_valid" and len(node.args) == 1:

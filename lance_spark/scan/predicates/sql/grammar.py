@@ -56,23 +56,20 @@ MAX_DEPTH = 100
 _NUMBER = re.compile(r"\s*[+-]?[0-9]+(?:\.[0-9]*)?\s*")
 
 
-def parse(text: str, settings: SqlSettings, *, local: bool = False) -> Node:
-    """Return the syntax tree of a text; if `local`, with literals of pylance.
+def parse(text: str, settings: SqlSettings, *, pylance_dialect: bool = False) -> Node:
+    """Return the syntax tree of a text; if `pylance_dialect`, with literals of pylance.
 
-    Raises
-    ------
-    InvalidInputError
-        The text is not one expression, or has more than `MAX_DEPTH` levels.
+    Raises InvalidInputError: the text is not one expression, or has more than `MAX_DEPTH` levels.
     """
     try:
-        return _Parser(text, settings, local).parse()
+        return _Parser(text, settings, pylance_dialect).parse()
     except RecursionError:
         raise InvalidInputError(f"filter {shown(text)}: the nesting is too deep") from None
 
 
 class _Parser(TypeParser):
-    def __init__(self, text: str, settings: SqlSettings, local: bool = False) -> None:
-        super().__init__(text, settings, local)
+    def __init__(self, text: str, settings: SqlSettings, pylance_dialect: bool = False) -> None:
+        super().__init__(text, settings, pylance_dialect)
         self._level = 0
 
     def parse(self) -> Node:
@@ -309,9 +306,9 @@ class _Parser(TypeParser):
 
     def _word(self, token: Token) -> Node:
         word, current = token.upper, self._current
-        if self._local and word == "ARRAY" and self._accept("["):
+        if self._pylance_dialect and word == "ARRAY" and self._accept("["):
             return self._array(token)
-        if self._local and current.is_sign("(") and word in SIZED_LITERALS:
+        if self._pylance_dialect and current.is_sign("(") and word in SIZED_LITERALS:
             literal = self._sized_literal(token)
             if literal is not None:
                 return literal

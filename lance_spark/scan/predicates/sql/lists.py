@@ -39,9 +39,7 @@ def array_contains(
 ) -> Predicate:
     """Return the condition that a list has an item that equals a literal.
 
-    Raises
-    ------
-    InvalidInputError, NoCommonTypeError
+    Raises InvalidInputError, NoCommonTypeError.
     """
     (value,) = items
     if pat.is_null(value.dtype):
@@ -55,9 +53,7 @@ def arrays_overlap(
 ) -> Predicate:
     """Return the condition that a list has an item that equals one of some literals.
 
-    Raises
-    ------
-    InvalidInputError, NoCommonTypeError
+    Raises InvalidInputError, NoCommonTypeError.
     """
     item_type = coercion.type_of(item_column(column))
     for item in items:
@@ -78,9 +74,7 @@ def array_has(
 ) -> Predicate:
     """Return the condition that a list has an item that equals a literal; a null item does not.
 
-    Raises
-    ------
-    InvalidInputError, NoCommonTypeError
+    Raises InvalidInputError, NoCommonTypeError.
     """
     test = _equals_any(column, items, settings)
     if items[0].value is None:
@@ -93,9 +87,7 @@ def array_has_any(
 ) -> Predicate:
     """Return the condition that a list has one of some items, which may be null.
 
-    Raises
-    ------
-    InvalidInputError, NoCommonTypeError
+    Raises InvalidInputError, NoCommonTypeError.
     """
     item = item_column(column)
     if not items:
@@ -113,9 +105,7 @@ def array_has_all(
 ) -> Predicate:
     """Return the condition that a list has all of some items, which may be null.
 
-    Raises
-    ------
-    InvalidInputError, NoCommonTypeError
+    Raises InvalidInputError, NoCommonTypeError.
     """
     item = item_column(column)
     tests: list[Predicate] = [

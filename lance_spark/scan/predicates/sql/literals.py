@@ -75,18 +75,10 @@ _WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
 def typed_number(text: str, suffix: str, settings: SqlSettings) -> Typed:
     """Return the literal of a number.
 
-    Parameters
-    ----------
-    text : str
-        The digits, with or without a sign.
-    suffix : str
-        In upper case; empty for none.
-    settings : SqlSettings
+    - `text`: The digits, with or without a sign.
+    - `suffix`: In upper case; empty for none.
 
-    Raises
-    ------
-    TypeError
-        The number does not fit its type, or has more digits than any type.
+    Raises TypeError: the number does not fit its type, or has more digits than any type.
     """
     number = Decimal(text)
     is_whole = not set(text) & set(".eE")
@@ -121,16 +113,9 @@ def typed_number(text: str, suffix: str, settings: SqlSettings) -> Typed:
 def typed_literal(prefix: str, text: str, settings: SqlSettings) -> Typed:
     """Return the literal of a string with a prefix.
 
-    Parameters
-    ----------
-    prefix : str
-        A value of `syntax.LITERAL_TYPES`.
-    text : str
-    settings : SqlSettings
+    - `prefix`: A value of `syntax.LITERAL_TYPES`.
 
-    Raises
-    ------
-    NoCommonTypeError, CastError
+    Raises NoCommonTypeError, CastError.
     """
     if prefix == "x":
         return _bytes(text)
@@ -160,17 +145,9 @@ def cast_to(
 ) -> Operand:
     """Return an operand cast to a type. A column stays a column if the cast keeps every value.
 
-    Parameters
-    ----------
-    operand : Operand
-    dtype : pa.DataType
-    settings : SqlSettings
-    null_if_failed : bool
-        Whether it is a ``TRY_CAST``.
+    - `null_if_failed`: Whether it is a ``TRY_CAST``.
 
-    Raises
-    ------
-    NoCommonTypeError, CastError, EvaluationError
+    Raises NoCommonTypeError, CastError, EvaluationError.
     """
     if isinstance(operand, Column):
         source = coercion.type_of(operand)

@@ -90,12 +90,8 @@ PRECEDENCE: dict[str, int] = {
 class Node:
     """A part of the text.
 
-    Attributes
-    ----------
-    offset : int
-        Its first character in the text.
-    depth : int
-        Levels of the tree below the node, itself included.
+    - `offset`: Its first character in the text.
+    - `depth`: Levels of the tree below the node, itself included.
     """
 
     offset: int
@@ -120,17 +116,12 @@ class Value(Node):
 class Apply(Node):
     """An operator or a function.
 
-    Attributes
-    ----------
-    op : str
-        `and or not = <=> != < <= > >= + - * / % div | ^ & << >> >>> || negative positive ~ in
-        between is cast try_cast like ilike rlike literal interval case`, or `call`.
-    args : tuple of Node
-    detail : object
-        For `cast` the type; for `like` and `ilike` the escape character; for `is` the word after
-        IS; for `call` the name in lower case; for `literal` a value of `LITERAL_TYPES`; for
-        `interval` the text, whether it is negative, and its units or None; for `case` whether it
-        has a value and an ELSE.
+    - `op`: `and or not = <=> != < <= > >= + - * / % div | ^ & << >> >>> || negative positive ~ in
+      between is cast try_cast like ilike rlike literal interval case`, or `call`.
+    - `detail`: For `cast` the type; for `like` and `ilike` the escape character; for `is` the word
+      after IS; for `call` the name in lower case; for `literal` a value of `LITERAL_TYPES`; for
+      `interval` the text, whether it is negative, and its units or None; for `case` whether it has
+      a value and an ELSE.
     """
 
     op: str

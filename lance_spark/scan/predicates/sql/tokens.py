@@ -34,14 +34,8 @@ Kind = Literal["word", "name", "string", "number", "sign", "end"]
 class Token:
     """One token.
 
-    Attributes
-    ----------
-    category : str
-    value : str
-    offset : int
-        Its first character in the text.
-    suffix : str
-        Of a number: L, S, Y, F, D, BD or empty.
+    - `offset`: Its first character in the text.
+    - `suffix`: Of a number: L, S, Y, F, D, BD or empty.
     """
 
     category: Kind
@@ -83,10 +77,8 @@ _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 def tokens(text: str, settings: SqlSettings) -> list[Token]:
     """Return the tokens of a text, and one for its end.
 
-    Raises
-    ------
-    InvalidInputError
-        The text has something that is not a token, or a literal without an end.
+    Raises InvalidInputError: the text has something that is not a token, or a literal without an
+    end.
     """
     if len(text) > MAX_LENGTH:
         raise InvalidInputError(

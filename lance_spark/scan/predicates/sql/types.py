@@ -14,17 +14,12 @@ from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT
 class TypeParser(TokenCursor):
     """Base class of the parser.
 
-    Parameters
-    ----------
-    text : str
-    settings : SqlSettings
-    local : bool
-        Whether types and literals of pylance are allowed.
+    - `pylance_dialect`: Whether types and literals of pylance are allowed.
     """
 
-    def __init__(self, text: str, settings: SqlSettings, local: bool = False) -> None:
+    def __init__(self, text: str, settings: SqlSettings, pylance_dialect: bool = False) -> None:
         super().__init__(text, settings)
-        self._local = local
+        self._pylance_dialect = pylance_dialect
 
     def _type(self) -> pa.DataType:
         token = self._next()
@@ -44,9 +39,9 @@ class TypeParser(TokenCursor):
                 return pa.decimal128(precision, scale)
         elif word in ("VARCHAR", "CHAR", "CHARACTER") and len(sizes) == 1:
             return pa.string()
-        elif word == "DATETIME" and self._local and sizes in ([], [6]):
+        elif word == "DATETIME" and self._pylance_dialect and sizes in ([], [6]):
             return CLOCK
-        elif word == "TIMESTAMP" and (not sizes or (self._local and sizes == [6])):
+        elif word == "TIMESTAMP" and (not sizes or (self._pylance_dialect and sizes == [6])):
             return CLOCK if self._settings.timestamp_type == "TIMESTAMP_NTZ" else INSTANT
         elif word == "TIME" and sizes not in ([], [6]):
             raise self._error(

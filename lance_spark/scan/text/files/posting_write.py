@@ -186,7 +186,7 @@ def length_byte(lengths: npt.NDArray[np.integer]) -> npt.NDArray[np.uint8]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pairs:
+class _ImpactPairs:
     """Pairs of entries, by entry and increasing.
 
     Attributes
@@ -201,7 +201,7 @@ class _Pairs:
 
 def _frontiers(
     entry: RowNumbers, frequencies: RowNumbers, lengths: npt.NDArray[np.integer]
-) -> _Pairs:
+) -> _ImpactPairs:
     """Return the pairs that no other pair of their entry exceeds."""
     # One number for each pair sorts them by entry, decreasing frequency, and length. It has less
     # than 63 bits: a part has at most 2**27 tokens, of which each entry and frequency needs some.
@@ -223,10 +223,10 @@ def _frontiers(
     counts = np.bincount(entry)
     bounds = np.append(0, np.cumsum(counts))
     reverse = np.repeat(bounds[:-1] + bounds[1:] - 1, counts) - np.arange(len(chosen))
-    return _Pairs(entry, frequencies[reverse], lengths[reverse])
+    return _ImpactPairs(entry, frequencies[reverse], lengths[reverse])
 
 
-def _encoded_pairs(pairs: _Pairs, documents: RowNumbers) -> pa.Array:
+def _encoded_pairs(pairs: _ImpactPairs, documents: RowNumbers) -> pa.Array:
     """Return entries, of which the last documents are given."""
     counts = np.bincount(pairs.entry, minlength=len(documents))
     bounds = np.append(0, np.cumsum(counts))

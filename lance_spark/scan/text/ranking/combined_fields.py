@@ -27,7 +27,7 @@ from lance_spark.encoding.rows import RowNumbers, distinct
 from lance_spark.scan.indexes.moved_rows import in_fragments
 from lance_spark.scan.text.files.index import TokenPostings
 from lance_spark.scan.text.ranking.hits import Hits
-from lance_spark.scan.text.ranking.scoring import Part, Statistics, Terms, shares
+from lance_spark.scan.text.ranking.scoring import ScoredPart, Statistics, Terms, term_scores
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 
@@ -53,7 +53,7 @@ class FieldRows:
 
     def add(
         self,
-        part: Part,
+        part: ScoredPart,
         postings: TokenPostings,
         addresses: UInt64Array,
         is_live: npt.NDArray[np.bool_],
@@ -112,7 +112,7 @@ def combined_fields(
     )
     mean = num_tokens / max(statistics.num_documents, 1)
     weights = statistics.weights(Terms(("",) * count, (1,) * count))
-    scores = np.matmul(weights, shares(frequencies, lengths, mean))
+    scores = np.matmul(weights, term_scores(frequencies, lengths, mean))
     kept = (frequencies > 0).all(axis=0) if needs_all else np.ones(len(rows), np.bool_)
     return Hits(rows[kept], scores[kept])
 

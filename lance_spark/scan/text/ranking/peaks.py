@@ -1,10 +1,10 @@
-"""The best documents of a query, by the greatest share of each token in ranges of documents.
+"""The best documents of a query, by the greatest score of each token in ranges of documents.
 
-A range has eight documents. The sum over the tokens of the greatest share there, times the weight
+A range has eight documents. The sum over the tokens of the greatest score there, times the weight
 of the token, bounds the scores in a range. Ranges are searched in the order of these bounds, in
 several rounds, until no bound is as great as the score of the last of the best documents.
 
-The greatest shares of a token are computed once, and kept beside its decoded postings, with a bit
+The greatest scores of a token are computed once, and kept beside its decoded postings, with a bit
 for each document that has the token: the ranges without a document that matches are left out.
 """
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.scan.text.files.index import PostingList, TextIndexPart, TokenPostings
 from lance_spark.scan.text.ranking.hits import Scores, greatest
-from lance_spark.scan.text.ranking.scoring import Statistics, Terms, scored, shares
+from lance_spark.scan.text.ranking.scoring import Statistics, Terms, scored, term_scores
 
 #: Documents of a range, as a power of two: a byte has a bit for each.
 _SHIFT = 3
@@ -43,15 +43,15 @@ _Bits = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Peaks:
+class BlockMaxima:
     """The postings of a token by ranges of documents.
 
     Attributes
     ----------
     ranges : int64 array or None
         The ranges that have the token, increasing; None for all ranges of the part.
-    shares : float32 array
-        The greatest share of each range; 0 without the token.
+    scores : float32 array
+        The greatest score of each range; 0 without the token.
     bits : uint8 array
         Which documents of each range have the token.
     firsts : uint32 array
@@ -59,15 +59,15 @@ class Peaks:
     """
 
     ranges: RowNumbers | None
-    shares: npt.NDArray[np.float32]
+    scores: npt.NDArray[np.float32]
     bits: _Bits
     firsts: npt.NDArray[np.uint32]
 
     @classmethod
-    def of(cls, part: TextIndexPart, postings: PostingList) -> Peaks:
-        """Return the peaks of a token that documents have, with the mean length of the part."""
+    def of(cls, part: TextIndexPart, postings: PostingList) -> BlockMaxima:
+        """Return the maxima of a token that documents have, with the mean length of the part."""
         documents, frequencies = postings
-        own = shares(frequencies, part.score_lengths(documents), part.num_tokens / _size(part))
+        own = term_scores(frequencies, part.score_lengths(documents), part.num_tokens / _size(part))
         own *= _TOLERANCE
         num_ranges = _num_ranges(part)
         if len(documents) * _SPARSE < num_ranges:
@@ -98,7 +98,7 @@ class Peaks:
     def nbytes(self) -> int:
         """Bytes in memory."""
         ranges = 0 if self.ranges is None else self.ranges.nbytes
-        return int(self.shares.nbytes + self.bits.nbytes + self.firsts.nbytes + ranges)
+        return int(self.scores.nbytes + self.bits.nbytes + self.firsts.nbytes + ranges)
 
     @property
     def rows(self) -> RowNumbers | slice:
@@ -133,13 +133,13 @@ def best_scored(
     """
     lists = part.posting_lists(terms.tokens)
     if best and sum(len(documents) for documents, _ in lists) >= _FEW_POSTINGS:
-        result = _Search(part, lists, terms, statistics, boost).best(best)
+        result = _BlockMaxSearch(part, lists, terms, statistics, boost).best(best)
         if result is not None:
             return result
     return scored(part, TokenPostings.of(lists), terms, statistics, boost, best)
 
 
-class _Search:
+class _BlockMaxSearch:
     """Searches the ranges of a part.
 
     Parameters
@@ -167,11 +167,11 @@ class _Search:
         self._mean = statistics.mean_length
         self._weights = statistics.weights(terms)
         self._boost = boost
-        self._peaks = part.kept_by_token(
-            "peaks",
+        self._maxima = part.kept_by_token(
+            "maxima",
             terms.tokens,
-            lambda token: Peaks.of(part, lists[token]),
-            lambda peaks: peaks.nbytes,
+            lambda token: BlockMaxima.of(part, lists[token]),
+            lambda maxima: maxima.nbytes,
         )
 
     def best(self, best: int) -> tuple[RowNumbers, Scores] | None:
@@ -215,9 +215,9 @@ class _Search:
         if not (np.isfinite(weights) & (weights > 0)).all():
             return None
         bounds = np.zeros(_num_ranges(self._part))
-        for peaks, weight in zip(self._peaks, weights.tolist(), strict=True):
-            if peaks is not None:
-                bounds[peaks.rows] += peaks.shares * weight
+        for maxima, weight in zip(self._maxima, weights.tolist(), strict=True):
+            if maxima is not None:
+                bounds[maxima.rows] += maxima.scores * weight
         bounds[self._matches == 0] = -np.inf
         return bounds
 
@@ -226,28 +226,28 @@ class _Search:
         """The bits of the documents that match in each range."""
         groups = self._terms.groups
         if groups is None:
-            groups = (tuple(range(len(self._peaks))),)
+            groups = (tuple(range(len(self._maxima))),)
         matches = np.full(_num_ranges(self._part), 0xFF, np.uint8)
         for group in groups:
             has_token = np.zeros(len(matches), np.uint8)
-            for peaks in (self._peaks[token] for token in group):
-                if peaks is not None:
-                    has_token[peaks.rows] |= peaks.bits
+            for maxima in (self._maxima[token] for token in group):
+                if maxima is not None:
+                    has_token[maxima.rows] |= maxima.bits
             matches &= has_token
         return matches
 
     def _scored(self, ranges: RowNumbers) -> tuple[RowNumbers, Scores]:
         """Return the documents that match in some ranges, which increase, and their scores."""
         sums = np.zeros(len(ranges) << _SHIFT)
-        for (documents, frequencies), peaks, weight in zip(
-            self._lists, self._peaks, self._weights.tolist(), strict=True
+        for (documents, frequencies), maxima, weight in zip(
+            self._lists, self._maxima, self._weights.tolist(), strict=True
         ):
-            if peaks is not None:
-                postings, places = peaks.postings_in(ranges)
+            if maxima is not None:
+                postings, places = maxima.postings_in(ranges)
                 own = documents[postings]
                 lengths = self._part.score_lengths(own)
                 # A token has a document once.
-                sums[places << _SHIFT | own & _LAST] += weight * shares(
+                sums[places << _SHIFT | own & _LAST] += weight * term_scores(
                     frequencies[postings], lengths, self._mean
                 )
         matches = np.unpackbits(self._matches[ranges], bitorder="little")

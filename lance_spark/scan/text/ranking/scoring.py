@@ -31,7 +31,7 @@ _SPARSE = 16
 _STEP = 1 << 15
 
 
-class Part(Protocol):
+class ScoredPart(Protocol):
     """Documents with numbers of their own."""
 
     @property
@@ -113,7 +113,7 @@ class Statistics:
             with_token,
         )
 
-    def with_part(self, part: Part, postings: TokenPostings) -> Statistics:
+    def with_part(self, part: ScoredPart, postings: TokenPostings) -> Statistics:
         """Return the sums with another part, whose postings of the tokens are given."""
         return Statistics(
             self.num_documents + part.num_documents,
@@ -127,7 +127,7 @@ class Statistics:
         return self.num_tokens / max(self.num_documents, 1)
 
     def weights(self, terms: Terms) -> Scores:
-        """Return the factor of each token, by which the shares of a document are multiplied."""
+        """Return the factor of the term scores of each token."""
         inverse_frequency = np.log(
             (self.num_documents - self.with_token + 0.5) / (self.with_token + 0.5) + 1.0
         )
@@ -135,7 +135,7 @@ class Statistics:
         return weights
 
 
-def shares(
+def term_scores(
     frequencies: npt.NDArray[np.number[Any]], lengths: npt.NDArray[np.number[Any]], mean: float
 ) -> Scores:
     """Return the part of a score that depends on the document, from 0 to 1.
@@ -156,7 +156,7 @@ def shares(
 
 
 def scored(
-    part: Part,
+    part: ScoredPart,
     postings: TokenPostings,
     terms: Terms,
     statistics: Statistics,
@@ -167,7 +167,7 @@ def scored(
 
     Parameters
     ----------
-    part : Part
+    part : ScoredPart
     postings : TokenPostings
         Of the tokens of the query in this part.
     terms : Terms
@@ -212,7 +212,7 @@ def _concatenated(pieces: Sequence[tuple[RowNumbers, Scores]]) -> tuple[RowNumbe
 
 
 def _ranges(
-    part: Part, postings: TokenPostings, terms: Terms, statistics: Statistics
+    part: ScoredPart, postings: TokenPostings, terms: Terms, statistics: Statistics
 ) -> Iterator[tuple[RowNumbers, Scores]]:
     """Yield the matches in each of several ranges of documents: large arrays take more time."""
     weights, mean = statistics.weights(terms), statistics.mean_length
@@ -231,8 +231,8 @@ def _ranges(
         documents = np.concatenate([postings.documents[own] for own in rows])
         bounds = np.append(0, np.cumsum([own.stop - own.start for own in rows]))
         frequencies = np.concatenate([postings.frequencies[own] for own in rows])
-        own_shares = shares(frequencies, part.score_lengths(documents), mean)
-        values = np.repeat(weights, np.diff(bounds)) * own_shares
+        own_scores = term_scores(frequencies, part.score_lengths(documents), mean)
+        values = np.repeat(weights, np.diff(bounds)) * own_scores
         present = np.flatnonzero(np.diff(bounds)).tolist()
         groups = [group for group in terms.groups or () if not set(present).issubset(group)]
         if len(present) == 1 and not groups and in_phrase is None:

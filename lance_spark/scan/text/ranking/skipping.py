@@ -21,7 +21,7 @@ from lance_spark.encoding.rows import RowNumbers
 from lance_spark.scan.text.files.index import PostingList, TextIndexPart, TokenPostings
 from lance_spark.scan.text.files.token_blocks import TokenBlocks
 from lance_spark.scan.text.ranking.hits import Scores, greatest
-from lance_spark.scan.text.ranking.scoring import Statistics, Terms, scored, shares
+from lance_spark.scan.text.ranking.scoring import Statistics, Terms, scored, term_scores
 
 #: Most blocks of a token whose postings are decoded as a whole.
 _FEW_BLOCKS = 64
@@ -58,12 +58,12 @@ def best_documents(
     is_long = counts > _FEW_BLOCKS * size
     if not is_long.any():
         return None
-    search = _Search(part, terms, statistics, is_long)
+    search = _WandSearch(part, terms, statistics, is_long)
     return search.best(boost, best)
 
 
 def score_ratios(part: TextIndexPart, blocks: TokenBlocks, numbers: RowNumbers) -> Scores:
-    """Return the score of some blocks, divided by the greatest share of their documents.
+    """Return the score of some blocks, divided by the greatest term score of their documents.
 
     All blocks of a token have the same ratio.
 
@@ -76,7 +76,7 @@ def score_ratios(part: TextIndexPart, blocks: TokenBlocks, numbers: RowNumbers) 
     """
     postings = blocks.decoded(numbers)
     lengths = part.score_lengths(postings.documents)
-    of_document = shares(postings.frequencies, lengths, part.num_tokens / part.num_documents)
+    of_document = term_scores(postings.frequencies, lengths, part.num_tokens / part.num_documents)
     counts = blocks.blocks.counts(blocks.form.block_size)[numbers]
     starts = np.cumsum(counts) - counts
     ratios: Scores = blocks.scores[numbers] / np.maximum.reduceat(of_document, starts)
@@ -88,7 +88,7 @@ def _factor(part: TextIndexPart, blocks: TokenBlocks) -> np.float64:
     return np.float64(score_ratios(part, blocks, np.array([np.argmax(blocks.scores)]))[0])
 
 
-class _Search:
+class _WandSearch:
     """Searches the intervals of a part.
 
     Parameters

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
-from lance_spark.scan.vectors.neighbors import Collector
+from lance_spark.scan.vectors.neighbors import NeighborsCollector
 from lance_spark.scan.vectors.quantizers.partial import LEAST_PAIRS
 from lance_spark.scan.vectors.quantizers.quantizer import Partition
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -30,15 +30,15 @@ class MeasuredPartition:
 
     Attributes
     ----------
-    collector : Collector
+    collector : NeighborsCollector
     partition : Partition
     vectors : array of shape (queries, dimension)
         All queries of the search; methods get numbers of these.
     ids, places : uint64 arrays
-        Of all rows of the partition, as `Collector.add` gets them.
+        Of all rows of the partition, as `NeighborsCollector.add` gets them.
     """
 
-    collector: Collector
+    collector: NeighborsCollector
     partition: Partition
     vectors: Vectors
     ids: UInt64Array

@@ -66,12 +66,8 @@ class CallArguments:
 class StatementCursor(TokenCursor):
     """Reads the parts of a statement.
 
-    Parameters
-    ----------
-    text : str
-        The statement.
-    arguments : mapping
-        As in `rewrite_statement`.
+    - `text`: The statement.
+    - `arguments`: As in `rewrite_statement`.
     """
 
     def __init__(self, text: str, settings: SqlSettings, arguments: Mapping[str, Any]) -> None:

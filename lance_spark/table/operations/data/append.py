@@ -28,16 +28,13 @@ FieldPaths = Mapping[tuple[str, ...], int]
 class Append(Operation):
     """Add fragments.
 
-    Attributes
-    ----------
-    planned_fields : mapping of tuple of str to int, optional
-        Paths and ids of the fields of the new rows; by default the ids that their files name. Not
-        part of the transaction. If another client changes the type of a column, the column gets a
-        new id. Without these paths, the values of the new rows would be lost, as in pylance.
-    dropped_fields : frozenset of int
-        Ids of planned fields that another client dropped. The append fails if a new column has
-        such an id, because the column would show the values of the dropped one. Not part of the
-        transaction.
+    - `planned_fields`: Paths and ids of the fields of the new rows; by default the ids that their
+      files name. Not part of the transaction. If another client changes the type of a column, the
+      column gets a new id. Without these paths, the values of the new rows would be lost, as in
+      pylance.
+    - `dropped_fields`: Ids of planned fields that another client dropped. The append fails if a new
+      column has such an id, because the column would show the values of the dropped one. Not part
+      of the transaction.
     """
 
     name: ClassVar[str] = "append"
@@ -76,10 +73,7 @@ class Append(Operation):
     def rebase(self, rebase: Rebase) -> Append:
         """Record the columns that other clients have dropped.
 
-        Raises
-        ------
-        CommitConflictError
-            The type of a column was changed.
+        Raises CommitConflictError: the type of a column was changed.
         """
         dropped = self.dropped_fields
         for committed in rebase.committed:
@@ -102,11 +96,8 @@ class Append(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Add the fragments.
 
-        Raises
-        ------
-        CommitConflictError
-            The type of a column was changed, or a new column has the id of a dropped one.
-        InvalidInputError
+        Raises InvalidInputError. Raises CommitConflictError: the type of a column was changed, or a
+        new column has the id of a dropped one.
         """
         if self.planned_fields is not None:
             current = field_paths(builder.proto.fields)
@@ -126,12 +117,8 @@ class Append(Operation):
     def _check_row_ids(self, builder: ManifestBuilder) -> None:
         """Refuse rows that have row ids of live rows, or row ids that no row has had yet.
 
-        Only fragments that a user takes from an older version have row ids.
-
-        Raises
-        ------
-        InvalidInputError
-        CorruptTableError, CorruptFileError, MissingFileError, StorageError
+        Only fragments that a user takes from an older version have row ids. Raises
+        InvalidInputError, CorruptTableError, CorruptFileError, MissingFileError, StorageError.
         """
         old = [fragment for fragment in self.fragments if fragment.has_lineage(Lineage.ROW_IDS)]
         if not old or not builder.stable_row_ids or builder.paths is None:

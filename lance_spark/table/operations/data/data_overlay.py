@@ -41,13 +41,9 @@ _CHANGES_IN_PLACE = frozenset({"update", "data_replacement", "data_overlay"})
 class DataOverlay(Operation):
     """Replace single cells.
 
-    Attributes
-    ----------
-    groups : tuple of transaction_pb2.Transaction.DataOverlayGroup
-        The messages must not be modified.
-    exclusive : bool
-        Whether the new values depend on the old rows, so that the operation must be planned again
-        if another client gave the same rows new values. Not part of the transaction.
+    - `groups`: The messages must not be modified.
+    - `exclusive`: Whether the new values depend on the old rows, so that the operation must be
+      planned again if another client gave the same rows new values. Not part of the transaction.
     """
 
     name: ClassVar[str] = "data_overlay"
@@ -125,11 +121,8 @@ class DataOverlay(Operation):
     def rebase(self, rebase: Rebase) -> DataOverlay:
         """Check that no other client moved the same rows to other fragments.
 
-        Raises
-        ------
-        CommitConflictError
-            Rows with new values were moved, or deleted beside a move; retryable.
-        CorruptFileError, StorageError
+        Raises CorruptFileError, StorageError. Raises CommitConflictError: rows with new values were
+        moved, or deleted beside a move; retryable.
         """
         moved = {
             number
@@ -155,14 +148,9 @@ class DataOverlay(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Add the overlays to their fragments.
 
-        Raises
-        ------
-        CommitConflictError
-            A fragment was removed.
-        InvalidInputError
-            A fragment does not have a row of an overlay.
-        CorruptTableError
-            The rows of an overlay cannot be decoded.
+        Raises CommitConflictError: a fragment was removed. Raises InvalidInputError: a fragment
+        does not have a row of an overlay. Raises CorruptTableError: the rows of an overlay cannot
+        be decoded.
         """
         for group in self.groups:
             fragment = builder.fragment(group.fragment_id)

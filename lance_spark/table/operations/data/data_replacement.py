@@ -31,10 +31,7 @@ from lance_spark.table.operations.base import Conflict, Operation
 class DataReplacement(Operation):
     """Replace columns of fragments.
 
-    Attributes
-    ----------
-    replacements : tuple of (int, DataFile)
-        Fragment id and new file.
+    - `replacements` (tuple of (int, DataFile)): Fragment id and new file.
     """
 
     name: ClassVar[str] = "data_replacement"
@@ -90,14 +87,9 @@ class DataReplacement(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Add the files to their fragments, and hide the replaced values.
 
-        Raises
-        ------
-        InvalidInputError
-            The files have different fields, or fields that the table does not have, or two files
-            are for one fragment.
-        CommitConflictError
-            A fragment was removed.
-        CorruptTableError
+        Raises CorruptTableError. Raises InvalidInputError: the files have different fields, or
+        fields that the table does not have, or two files are for one fragment. Raises
+        CommitConflictError: a fragment was removed.
         """
         self._check(builder)
         table_fields = {field.id for field in builder.proto.fields}

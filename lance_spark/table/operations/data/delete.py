@@ -38,16 +38,11 @@ _ROW_CHANGES = frozenset({"delete", "update"})
 class Delete(FragmentChange):
     """Delete rows.
 
-    Attributes
-    ----------
-    fragments : tuple of Fragment
-        The fragments that lose some rows, with their new deletion files.
-    deleted_fragment_ids : tuple of int
-        The fragments that lose all rows.
-    affected : mapping of int to int64 array, optional
-        Offsets of the rows that this operation deletes, by fragment, without rows that were
-        deleted before. Not part of the transaction. Without them, the operation cannot be rebased
-        onto another change of these fragments.
+    - `fragments`: The fragments that lose some rows, with their new deletion files.
+    - `deleted_fragment_ids`: The fragments that lose all rows.
+    - `affected`: Offsets of the rows that this operation deletes, by fragment, without rows that
+      were deleted before. Not part of the transaction. Without them, the operation cannot be
+      rebased onto another change of these fragments.
     """
 
     name: ClassVar[str] = "delete"
@@ -87,11 +82,8 @@ class Delete(FragmentChange):
     def rebase(self, rebase: Rebase) -> Delete:
         """Merge the deleted rows with the rows that other clients deleted.
 
-        Raises
-        ------
-        CommitConflictError
-            Another client deleted some of the same rows.
-        CorruptFileError, StorageError
+        Raises CorruptFileError, StorageError. Raises CommitConflictError: another client deleted
+        some of the same rows.
         """
         merged, removed = merge_deletions(rebase, self.fragments, self.affected or {}, self.name)
         return replace(
@@ -101,12 +93,8 @@ class Delete(FragmentChange):
     def apply(self, builder: ManifestBuilder) -> None:
         """Set the deletion files, and remove the fragments that lose all rows.
 
-        Raises
-        ------
-        CommitConflictError
-            A fragment was removed.
-        InvalidInputError
-            Deleted rows would come back.
+        Raises CommitConflictError: a fragment was removed. Raises InvalidInputError: deleted rows
+        would come back.
         """
         for fragment in self.fragments:
             current = builder.fragment(fragment.id)

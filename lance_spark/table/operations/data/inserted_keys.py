@@ -26,10 +26,7 @@ _BLOCK_BYTES = 4 * _WORDS
 class BloomFilter:
     """A split-block Bloom filter.
 
-    Attributes
-    ----------
-    bitmap : bytes
-        Blocks of 32 bytes.
+    - `bitmap`: Blocks of 32 bytes.
     """
 
     bitmap: bytes
@@ -52,12 +49,8 @@ class BloomFilter:
 class InsertedKeys:
     """The keys of the rows that a merge inserted.
 
-    Attributes
-    ----------
-    field_ids : tuple of int
-        The columns of the key.
-    keys : frozenset of int, or BloomFilter, or None
-        Hashes of the keys, or a filter of them.
+    - `field_ids`: The columns of the key.
+    - `keys`: Hashes of the keys, or a filter of them.
     """
 
     field_ids: tuple[int, ...]
@@ -94,10 +87,7 @@ class InsertedKeys:
     ) -> InsertedKeys:
         """Parse the message; errors call its file `source`.
 
-        Raises
-        ------
-        CorruptTableError
-            The size of a filter is not a multiple of the block size.
+        Raises CorruptTableError: the size of a filter is not a multiple of the block size.
         """
         form = message.WhichOneof("data")
         if form == "exact":

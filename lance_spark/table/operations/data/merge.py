@@ -36,19 +36,13 @@ from lance_spark.table.operations.data.row_deletions import check_no_rows_return
 class Merge(Operation):
     """Change the schema, and the data files of fragments.
 
-    Attributes
-    ----------
-    fragments : tuple of Fragment
-        The fragments of the table in their order, then new fragments.
-    schema : tuple of file_pb2.Field
-        The messages must not be modified.
-    preserves_nullability : bool
-        If false, rows that another client writes for the old schema at the same time cause a
-        conflict.
-    by_user : bool
-        Whether a user made the schema: its fields may have been numbered again. Then a field must
-        not get the name of another field, or become required, as in pylance. Not part of the
-        transaction.
+    - `fragments`: The fragments of the table in their order, then new fragments.
+    - `schema`: The messages must not be modified.
+    - `preserves_nullability`: If false, rows that another client writes for the old schema at the
+      same time cause a conflict.
+    - `by_user`: Whether a user made the schema: its fields may have been numbered again. Then a
+      field must not get the name of another field, or become required, as in pylance. Not part of
+      the transaction.
     """
 
     name: ClassVar[str] = "merge"
@@ -95,12 +89,9 @@ class Merge(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Set the schema and the fragments.
 
-        Raises
-        ------
-        InvalidInputError
-            Fragments of the table are missing or changed, or a new field has an id that another
-            field has or had, or a field of a user's schema has the name of another field.
-        CorruptTableError
+        Raises CorruptTableError. Raises InvalidInputError: fragments of the table are missing or
+        changed, or a new field has an id that another field has or had, or a field of a user's
+        schema has the name of another field.
         """
         if not self.schema:
             raise InvalidInputError("a table must have at least one column")

@@ -37,26 +37,18 @@ KEEP_ROWS_AND_COLUMNS = frozenset(
 class Overwrite(Operation):
     """Replace the schema and all rows.
 
-    Attributes
-    ----------
-    schema : tuple of file_pb2.Field
-        The messages must not be modified.
-    data_storage_version : tuple of int, optional
-        File version of the table; by default it stays, and a new table gets the version of the
-        files. This and the attributes below are not part of the transaction.
-    table_metadata : mapping of str to str or None
-        Keys to set in the metadata of the table; those with None are removed.
-    dictionaries : bytes
-        Dictionary values of file version 0.1, to which the fields refer.
-    exactly_next : bool
-        Whether the overwrite must become the version after the version on which it was planned:
-        it has all rows of that version which it does not change. Each other version is a conflict.
-    kept_columns : pa.Schema, optional
-        The columns of the table, if the overwrite replaces the rows alone: a table that has other
-        columns by the time of the commit is a conflict.
-    reads_rows : bool
-        Whether the new rows were made of the rows of the version on which the overwrite was
-        planned: a version that changes rows or columns is a conflict.
+    - `schema`: The messages must not be modified.
+    - `data_storage_version`: File version of the table; by default it stays, and a new table gets
+      the version of the files. This and the attributes below are not part of the transaction.
+    - `table_metadata`: Keys to set in the metadata of the table; those with None are removed.
+    - `dictionaries`: Dictionary values of file version 0.1, to which the fields refer.
+    - `exactly_next`: Whether the overwrite must become the version after the version on which it
+      was planned: it has all rows of that version which it does not change. Each other version is a
+      conflict.
+    - `kept_columns`: The columns of the table, if the overwrite replaces the rows alone: a table
+      that has other columns by the time of the commit is a conflict.
+    - `reads_rows`: Whether the new rows were made of the rows of the version on which the overwrite
+      was planned: a version that changes rows or columns is a conflict.
     """
 
     name: ClassVar[str] = "overwrite"
@@ -106,14 +98,10 @@ class Overwrite(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Replace the schema and the fragments.
 
-        Raises
-        ------
-        InvalidInputError
-            The fields are not a tree, or the fragments do not fit the table, or an existing table
-            would get base paths.
-        CommitConflictError
-            The table never reuses field ids, and another client has used ids of the new fields; or
-            it has changed columns that the overwrite keeps.
+        Raises InvalidInputError: the fields are not a tree, or the fragments do not fit the table,
+        or an existing table would get base paths. Raises CommitConflictError: the table never
+        reuses field ids, and another client has used ids of the new fields; or it has changed
+        columns that the overwrite keeps.
         """
         if (
             self.kept_columns is not None

@@ -54,12 +54,8 @@ _FRAGMENT_CHANGES = frozenset({"delete", "update", "rewrite", "data_replacement"
 class RewriteGroup:
     """Old fragments, and the new fragments that replace them.
 
-    Attributes
-    ----------
-    old : tuple of Fragment
-        The fragments as they were when their rows were read.
-    new : tuple of Fragment
-        Fragments with reserved ids.
+    - `old`: The fragments as they were when their rows were read.
+    - `new`: Fragments with reserved ids.
     """
 
     old: tuple[Fragment, ...]
@@ -85,14 +81,9 @@ class RewriteGroup:
 class ReuseEntry:
     """The entry of the fragment reuse index that a rewrite adds.
 
-    Attributes
-    ----------
-    moves : tuple of RemappedRows
-        The rows that the rewrite moves.
-    entry : table_pb2.IndexMetadata
-        `moves`, merged with the existing entry of the version that it was built for.
-    path : str or None
-        The file of the entry, below the table's root; None if the entry has no file.
+    - `moves`: The rows that the rewrite moves.
+    - `entry`: `moves`, merged with the existing entry of the version that it was built for.
+    - `path`: The file of the entry, below the table's root; None if the entry has no file.
     """
 
     moves: tuple[RemappedRows, ...]
@@ -104,16 +95,11 @@ class ReuseEntry:
 class Rewrite(Operation):
     """Replace groups of fragments.
 
-    Attributes
-    ----------
-    reuse : ReuseEntry, optional
-        Not part of the transaction.
-    in_part : bool
-        Whether groups may be left out. Rewritten indexes have the new addresses of all groups, so
-        a rewrite with rewritten indexes is never committed in part.
-    sorted_by : tuple of SortedColumn
-        The columns by which the rows of all new fragments together are sorted. Recorded if the
-        new version has no other fragments. Not part of the transaction.
+    - `reuse`: Not part of the transaction.
+    - `in_part`: Whether groups may be left out. Rewritten indexes have the new addresses of all
+      groups, so a rewrite with rewritten indexes is never committed in part.
+    - `sorted_by`: The columns by which the rows of all new fragments together are sorted. Recorded
+      if the new version has no other fragments. Not part of the transaction.
     """
 
     name: ClassVar[str] = "rewrite"
@@ -201,11 +187,8 @@ class Rewrite(Operation):
     def rebase(self, rebase: Rebase) -> Rewrite:
         """Leave out changed groups, and merge the reuse entry with the entry of the newest version.
 
-        Raises
-        ------
-        CommitConflictError
-            No group remains, or an index covers some fragments of a group, but not all.
-        UnsupportedFeatureError, CorruptTableError, StorageError
+        Raises UnsupportedFeatureError, CorruptTableError, StorageError. Raises CommitConflictError:
+        no group remains, or an index covers some fragments of a group, but not all.
         """
         remaining = self._without_changed_groups(rebase.committed)
         if remaining.reuse is None:
@@ -235,11 +218,8 @@ class Rewrite(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Replace the fragments, and update the indexes.
 
-        Raises
-        ------
-        CommitConflictError
-            A fragment was removed, or was changed after its rows were read.
-        InvalidInputError, CorruptTableError
+        Raises InvalidInputError, CorruptTableError. Raises CommitConflictError: a fragment was
+        removed, or was changed after its rows were read.
         """
         replaced = []
         columns = {column.id for column in builder.proto.fields}
@@ -281,11 +261,8 @@ class Rewrite(Operation):
     def _with_new_ids(self, builder: ManifestBuilder) -> tuple[RewriteGroup, ...]:
         """Return the groups, with the next fragment ids in the place of ids 0.
 
-        Raises
-        ------
-        InvalidInputError
-            A new fragment has the id of a replaced one. Indexes and other clients would take its
-            rows for those of the replaced fragment.
+        Raises InvalidInputError: a new fragment has the id of a replaced one. Indexes and other
+        clients would take its rows for those of the replaced fragment.
         """
         new_ids = [fragment.id for group in self.groups for fragment in group.new]
         reused = self.removed_fragments.intersection(new_ids) - {0}
@@ -319,18 +296,11 @@ def with_reuse(
 ) -> Rewrite:
     """Return a rewrite with a reuse entry that includes the existing entry of a version.
 
-    Parameters
-    ----------
-    paths : TablePaths
-        The paths of that version.
-    newest : Manifest
-        The version.
-    moves : sequence of RemappedRows, optional
-        The rows that the rewrite moves; by default the moves of its present entry.
+    - `paths`: The paths of that version.
+    - `newest`: The version.
+    - `moves`: The rows that the rewrite moves; by default the moves of its present entry.
 
-    Raises
-    ------
-    UnsupportedFeatureError, CorruptTableError, StorageError
+    Raises UnsupportedFeatureError, CorruptTableError, StorageError.
     """
     if moves is None:
         moves = () if rewrite.reuse is None else rewrite.reuse.moves
@@ -343,11 +313,7 @@ def _check_covered_groups(groups: Iterable[RewriteGroup], rebase: Rebase) -> Non
     """Raise an error if an index covers some fragments of a group, but not all.
 
     The bitmap of an index that was created meanwhile can name the fragments from before an earlier
-    compaction.
-
-    Raises
-    ------
-    CommitConflictError, CorruptTableError, StorageError
+    compaction. Raises CommitConflictError, CorruptTableError, StorageError.
     """
     section = indexes.section_of(rebase.newest)
     entry = fragment_reuse.find_entry(section)

@@ -117,11 +117,8 @@ def check_no_rows_return(
     """Refuse a new state of a fragment that has fewer deleted rows than the table.
 
     Indexes can lack the rows that would come back. A user who commits fragments of an older version
-    as if they were planned on the newest one would undo deletes of other clients.
-
-    Raises
-    ------
-    InvalidInputError
+    as if they were planned on the newest one would undo deletes of other clients. Raises
+    InvalidInputError.
     """
     # Early writers did not record these numbers.
     deleted = current.deletion_file.num_deleted_rows

@@ -30,13 +30,10 @@ from lance_spark.table.operations.base import Conflict, Operation
 class Clone(Operation):
     """Create the first version of a table or branch.
 
-    Attributes
-    ----------
-    renamed : mapping of (base id or None, str) to str
-        New names of copied data files whose names were not unique. This and the attribute below
-        are not part of the transaction.
-    kept_bases : frozenset of int
-        Ids of the base paths that a deep clone keeps, because its data refers to files below them.
+    - `renamed`: New names of copied data files whose names were not unique. This and the attribute
+      below are not part of the transaction.
+    - `kept_bases`: Ids of the base paths that a deep clone keeps, because its data refers to files
+      below them.
     """
 
     name: ClassVar[str] = "clone"

@@ -44,10 +44,7 @@ _REWRITES_COLUMNS = frozenset({"update", "merge", "data_replacement"})
 class CreateIndex(Operation):
     """Add and remove segments of indexes.
 
-    Attributes
-    ----------
-    new_indices, removed_indices : tuple of table_pb2.IndexMetadata
-        The messages must not be modified.
+    - `new_indices`, `removed_indices`: The messages must not be modified.
     """
 
     name: ClassVar[str] = "create_index"
@@ -133,11 +130,8 @@ class CreateIndex(Operation):
     def rebase(self, rebase: Rebase) -> CreateIndex:
         """Remove fragments with rewritten columns from the coverage of the new segments.
 
-        Raises
-        ------
-        CommitConflictError
-            Covered rows moved, and the fragment reuse index does not have their new addresses.
-        CorruptTableError, StorageError
+        Raises CorruptTableError, StorageError. Raises CommitConflictError: covered rows moved, and
+        the fragment reuse index does not have their new addresses.
         """
         self._check_moved_rows(rebase)
         if not any(operation.name in _REWRITES_COLUMNS for operation in rebase.committed):
@@ -201,11 +195,8 @@ class CreateIndex(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Add and remove the segments.
 
-        Raises
-        ------
-        CommitConflictError
-            A field of a new index was dropped, or a segment to remove has another id now.
-        CorruptTableError
+        Raises CorruptTableError. Raises CommitConflictError: a field of a new index was dropped, or
+        a segment to remove has another id now.
         """
         table_fields = {field.id for field in builder.proto.fields}
         for index in self._column_indexes:
@@ -238,15 +229,9 @@ def _prune_later_fragments(
     Segments that are committed together can be built on different versions: the base is the oldest
     one.
 
-    Parameters
-    ----------
-    index : IndexMetadata
-        Modified in place.
-    covered : BitMap
-        The fragments that it covers.
-    known : BitMap
-        The fragments of the base.
-    rebase : Rebase
+    - `index`: Modified in place.
+    - `covered`: The fragments that it covers.
+    - `known`: The fragments of the base.
     """
     built_on = None
     if rebase.base.version < index.dataset_version <= rebase.newest.version:

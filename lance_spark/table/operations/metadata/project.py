@@ -28,13 +28,9 @@ from lance_spark.table.operations.base import SCHEMA_METADATA, Conflict, Operati
 class Project(Operation):
     """Change only the schema.
 
-    Attributes
-    ----------
-    schema : tuple of file_pb2.Field
-        The messages must not be modified.
-    preserves_nullability : bool
-        If false, rows that another client writes for the old schema at the same time cause a
-        conflict.
+    - `schema`: The messages must not be modified.
+    - `preserves_nullability`: If false, rows that another client writes for the old schema at the
+      same time cause a conflict.
     """
 
     name: ClassVar[str] = "project"
@@ -83,12 +79,8 @@ class Project(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Change the schema.
 
-        Raises
-        ------
-        InvalidInputError
-            The schema is empty, or has a field that the table does not have, or that has another
-            type there.
-        CorruptTableError
+        Raises CorruptTableError. Raises InvalidInputError: the schema is empty, or has a field that
+        the table does not have, or that has another type there.
         """
         if not self.schema:
             raise InvalidInputError("a table must have at least one column")

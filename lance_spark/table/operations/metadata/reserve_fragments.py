@@ -39,9 +39,6 @@ class ReserveFragments(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Reserve the ids.
 
-        Raises
-        ------
-        InvalidInputError
-            The table does not have that many unused ids.
+        Raises InvalidInputError: the table does not have that many unused ids.
         """
         builder.reserve_fragments(self.num_fragments)

@@ -26,11 +26,8 @@ from lance_spark.table.operations.base import Conflict, Operation
 class Restore(Operation):
     """Make an older version the newest.
 
-    Attributes
-    ----------
-    identity : (int, str or None) or None
-        `Manifest.identity` of that version, to detect that another version has its number now.
-        Not part of the transaction.
+    - `identity`: `Manifest.identity` of that version, to detect that another version has its number
+      now. Not part of the transaction.
     """
 
     name: ClassVar[str] = "restore"
@@ -55,14 +52,10 @@ class Restore(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Replace the content of the table with the content of the version.
 
-        Raises
-        ------
-        VersionNotFoundError
-            The version was removed by cleanup, or never existed, or another version has its number.
-        UnsupportedFeatureError
-            The version needs a feature that this release does not have, or lacks a feature that the
-            table cannot give up.
-        CorruptTableError, StorageError
+        Raises CorruptTableError, StorageError. Raises VersionNotFoundError: the version was removed
+        by cleanup, or never existed, or another version has its number. Raises
+        UnsupportedFeatureError: the version needs a feature that this release does not have, or
+        lacks a feature that the table cannot give up.
         """
         restored = builder.read_version(self.version)
         check_identity(restored.name, restored, self.identity)

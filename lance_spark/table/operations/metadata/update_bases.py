@@ -31,10 +31,8 @@ from lance_spark.table.paths import BasePath
 class UpdateBases(Operation):
     """Add or replace base paths.
 
-    Attributes
-    ----------
-    replaces : bool
-        Whether they replace the base paths with the same ids. Not part of the transaction.
+    - `replaces`: Whether they replace the base paths with the same ids. Not part of the
+      transaction.
     """
 
     name: ClassVar[str] = "update_bases"
@@ -65,10 +63,7 @@ class UpdateBases(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Add or replace the base paths.
 
-        Raises
-        ------
-        InvalidInputError
-            The table has a base path with the same name, path or id.
+        Raises InvalidInputError: the table has a base path with the same name, path or id.
         """
         if self.replaces:
             self._replace_bases(builder)

@@ -34,12 +34,8 @@ _V = TypeVar("_V", str, bytes)
 class MapUpdate:
     """An update of a map of strings.
 
-    Attributes
-    ----------
-    entries : mapping of str to str or None
-        Values to set; None deletes the key.
-    replace : bool
-        Whether all other keys are deleted.
+    - `entries`: Values to set; None deletes the key.
+    - `replace`: Whether all other keys are deleted.
     """
 
     entries: Mapping[str, str | None]
@@ -85,10 +81,7 @@ class MapUpdate:
 class UpdateConfig(Operation):
     """Change the configuration and metadata.
 
-    Attributes
-    ----------
-    field_metadata : mapping of int to MapUpdate
-        By field id.
+    - `field_metadata`: By field id.
     """
 
     name: ClassVar[str] = "update_config"
@@ -187,10 +180,8 @@ class UpdateConfig(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Update the maps.
 
-        Raises
-        ------
-        InvalidInputError
-            The table does not have one of the fields, or breaks a rule of `file.schema.rules`.
+        Raises InvalidInputError: the table does not have one of the fields, or breaks a rule of
+        `file.schema.rules`.
         """
         proto = builder.proto
         if self.config is not None:
@@ -224,10 +215,7 @@ class UpdateConfig(Operation):
 def map_update(values: Mapping[str, str | None], *, replace: bool, label: str) -> MapUpdate:
     """Return an update with values from a user; errors call it `label`.
 
-    Raises
-    ------
-    InvalidInputError
-        A key is not a string, or a value is neither a string nor None.
+    Raises InvalidInputError: a key is not a string, or a value is neither a string nor None.
     """
     if not isinstance(values, Mapping):
         raise InvalidInputError(f"{label} must be a mapping, not {type(values).__name__}")

@@ -89,24 +89,14 @@ def encode_chunks(
 ) -> Encoded:
     """Return strings as mini-block chunks, compressed if that pays.
 
-    Parameters
-    ----------
-    block : VariableWidthBlock
-    limits : ChunkLimits
-    scheme : str
-        ``lz4`` or ``zstd``.
-    level : int, optional
-        Of zstd.
-    forced : bool
-        Compress even if that saves only a few bytes.
-    exact : bool
-        Whether chunks always have the bytes of `limits` before compression. Otherwise they can have
-        twice as many, if compression halves them.
+    - `scheme`: ``lz4`` or ``zstd``.
+    - `level`: Of zstd.
+    - `forced`: Compress even if that saves only a few bytes.
+    - `exact`: Whether chunks always have the bytes of `limits` before compression. Otherwise they
+      can have twice as many, if compression halves them.
 
-    Raises
-    ------
-    InvalidInputError
-        A value is too long for a chunk, or the scheme or the level is not known.
+    Raises InvalidInputError: a value is too long for a chunk, or the scheme or the level is not
+    known.
     """
     cuts = pieces = None
     if limits.max_bytes < _SMALL and not exact:
@@ -178,19 +168,11 @@ def decode_chunks(buffer: ChunkBuffer, counts: IndexArray, width: int) -> Variab
     """Return the strings of chunks whose offsets and bytes are in frames of their own; None for
     other chunks.
 
-    Parameters
-    ----------
-    buffer : ChunkBuffer
-        Compressed by zstd.
-    counts : int64 array
-        Values of each chunk.
-    width : int
-        Bytes of an offset.
+    - `buffer`: Compressed by zstd.
+    - `counts`: Values of each chunk.
+    - `width`: Bytes of an offset.
 
-    Raises
-    ------
-    CorruptFileError
-        Frames cannot be decompressed, or offsets decrease.
+    Raises CorruptFileError: frames cannot be decompressed, or offsets decrease.
     """
     data = buffer.data
     starts, stops = buffer.starts + _PREFIX, buffer.starts + buffer.sizes
@@ -250,16 +232,9 @@ def stored_frame(data: bytes) -> bytes:
 def find_frames(data: Bytes, starts: IndexArray, stops: IndexArray) -> Frames | None:
     """Find the ends of the frames that start at many places, all at once.
 
-    Parameters
-    ----------
-    data : uint8 array
-    starts, stops : int64 array
-        No frame may end after its stop.
+    - `starts`, `stops`: No frame may end after its stop.
 
-    Returns
-    -------
-    Frames or None
-        None if the bytes are not a frame, lack the content size, or have unusual flags.
+    None if the bytes are not a frame, lack the content size, or have unusual flags.
     """
     if not len(starts) or len(data) < 16:
         return None

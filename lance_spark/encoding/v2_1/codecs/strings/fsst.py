@@ -101,18 +101,11 @@ def expand_some(
 ) -> VariableWidthBlock:
     """Return the text of some values; the others are not expanded.
 
-    Parameters
-    ----------
-    encoding : pb.CompressiveEncoding
-        An ``Fsst``.
-    codes : DataBlock
-        The codes of all values, as ``encoding.fsst.values`` has them.
-    entries : slice or int64 array
-        The values to return.
+    - `encoding`: An ``Fsst``.
+    - `codes`: The codes of all values, as ``encoding.fsst.values`` has them.
+    - `entries`: The values to return.
 
-    Raises
-    ------
-    CorruptFileError
+    Raises CorruptFileError.
     """
     if not isinstance(codes, VariableWidthBlock):
         raise CorruptFileError(_NO_STRINGS)

@@ -36,21 +36,12 @@ def expand(
 ) -> tuple[Bytes, Offsets]:
     """Return the text of codes, and the start of each value in it; as `fsst.expand`.
 
-    Parameters
-    ----------
-    words : uint64 array of 256 items
-        The symbols, their bytes in the order of the text from the lowest byte on.
-    lengths : uint8 array of 256 items
-        Lengths of the symbols; 0 for codes without a symbol.
-    codes : uint8 array
-    offsets : int32 or int64 array
-        Start of each value in `codes`, and the end of the last; never decreasing. The first is 0,
-        and the last is the number of codes: the loop does not check bounds.
+    - `words`: The symbols, their bytes in the order of the text from the lowest byte on.
+    - `lengths`: Lengths of the symbols; 0 for codes without a symbol.
+    - `offsets`: Start of each value in `codes`, and the end of the last; never decreasing. The
+      first is 0, and the last is the number of codes: the loop does not check bounds.
 
-    Raises
-    ------
-    CorruptFileError
-        A code has no symbol, or a value ends in the middle of an escape.
+    Raises CorruptFileError: a code has no symbol, or a value ends in the middle of an escape.
     """
     loop = LOOP.loop
     assert loop is not None

@@ -211,12 +211,7 @@ def _sample(block: VariableWidthBlock) -> tuple[Bytes, IndexArray]:
 
 
 def train(block: VariableWidthBlock) -> Symbols:
-    """Return symbols for some values; equal values give equal symbols.
-
-    Parameters
-    ----------
-    block : VariableWidthBlock
-    """
+    """Return symbols for some values; equal values give equal symbols."""
     text, ends = _sample(block)
     size = int(ends[-1])
     symbols = Symbols(np.zeros(0, np.uint64), np.zeros(0, np.int64))
@@ -278,13 +273,7 @@ def _candidates(
 
 
 def encode(block: VariableWidthBlock, symbols: Symbols) -> VariableWidthBlock:
-    """Return values as codes.
-
-    Parameters
-    ----------
-    block : VariableWidthBlock
-    symbols : Symbols
-    """
+    """Return values as codes."""
     first, last = int(block.offsets[0]), int(block.offsets[-1])
     size = last - first
     text = np.empty(size + _MAX_LENGTH, np.uint8)
@@ -335,15 +324,7 @@ def encode_chunks(block: VariableWidthBlock, limits: ChunkLimits) -> Encoded:
     """Return strings as mini-block chunks of codes; unchanged if codes are not smaller, or if a
     chunk has no room for the codes of two values, which can take twice the bytes of the values.
 
-    Parameters
-    ----------
-    block : VariableWidthBlock
-    limits : ChunkLimits
-
-    Raises
-    ------
-    InvalidInputError
-        A value is too long for a chunk.
+    Raises InvalidInputError: a value is too long for a chunk.
     """
     coded = _coded(block)
     if coded is None:

@@ -31,13 +31,7 @@ _CLOCK_PARTS = {"hour": (3_600_000_000, 24), "minute": (60_000_000, 60), "second
 
 
 def check_days(days: Ints) -> Ints:
-    """Return days since 1970 unchanged.
-
-    Raises
-    ------
-    RowError
-        A date does not fit the type date.
-    """
+    """Return days since 1970 unchanged. Raises RowError: a date does not fit the type date."""
     if len(days) and (days.min() < -(1 << 31) or days.max() >= 1 << 31):
         raise RowError("a date is out of range")
     return days
@@ -46,10 +40,7 @@ def check_days(days: Ints) -> Ints:
 def check_micros(micros: Ints) -> Ints:
     """Return microseconds since 1970 unchanged.
 
-    Raises
-    ------
-    RowError
-        A time is so large that sums of it may overflow.
+    Raises RowError: a time is so large that sums of it may overflow.
     """
     if len(micros) and (micros.min() < -_LIMIT or micros.max() >= _LIMIT):
         raise RowError("a time is out of the range that is computed with here")
@@ -59,11 +50,7 @@ def check_micros(micros: Ints) -> Ints:
 def to_local(instants: Ints, zone: str | None) -> Ints:
     """Return the local times of instants in a zone.
 
-    Raises
-    ------
-    RowError
-    ValueError
-        The zone is missing or unknown.
+    Raises RowError. Raises ValueError: the zone is missing or unknown.
     """
     in_range = _in_range(instants)
     changes, before, after = _changes(in_range, zone)
@@ -75,9 +62,7 @@ def to_local(instants: Ints, zone: str | None) -> Ints:
 def to_instants(local: Ints, zone: str | None) -> Ints:
     """Return the instants of local times in a zone; see `times.to_instant`.
 
-    Raises
-    ------
-    RowError, ValueError
+    Raises RowError, ValueError.
     """
     in_range = _in_range(local)
     changes, before, after = _changes(in_range, zone)
@@ -89,12 +74,7 @@ def to_instants(local: Ints, zone: str | None) -> Ints:
 
 
 def starts_of_days(days: Ints, zone: str | None) -> Ints:
-    """Return the instants at which dates begin in a zone.
-
-    Raises
-    ------
-    RowError, ValueError
-    """
+    """Return the instants at which dates begin in a zone. Raises RowError, ValueError."""
     if len(days) and (days.min() * 1.0 * DAY < -_LIMIT or days.max() * 1.0 * DAY >= _LIMIT):
         raise RowError("a date is out of the range of a timestamp")
     midnights = days * DAY
@@ -121,10 +101,7 @@ def _in_range(values: Ints) -> Ints:
 def _changes(values: Ints, zone: str | None) -> tuple[Ints, Ints, Ints]:
     """Return the changes of a zone's offset in the years of some values.
 
-    Returns
-    -------
-    int64 arrays
-        Instants of the changes, and the offsets before and after each.
+    Returns instants of the changes, and the offsets before and after each.
     """
     times.tzinfo_of(zone)
     years = np.unique(values.astype("M8[us]").astype("M8[Y]").astype(np.int64)) + 1970

@@ -43,23 +43,13 @@ def computed(
 ) -> pa.Array:
     """Compute a function of documents.
 
-    Parameters
-    ----------
-    documents : pa.Array
-        Of type large_binary.
-    detail : tuple
-        As for `json_documents.json_value`.
-    dtype : pa.DataType
-        Of the result.
-    one_by_one : callable
-        Computes the results that are not computed together.
+    - `documents`: Of type large_binary.
+    - `detail`: As for `json_documents.json_value`.
+    - `dtype`: Of the result.
+    - `one_by_one`: Computes the results that are not computed together.
 
-    Raises
-    ------
-    CorruptFileError, UnsupportedEncodingError
-        A value is damaged, or has a type that JSON lacks.
-    RowError
-        A value cannot be converted.
+    Raises CorruptFileError, UnsupportedEncodingError: a value is damaged, or has a type that JSON
+    lacks. Raises RowError: a value cannot be converted.
     """
     return pa.concat_arrays(
         [_of_piece(piece, detail, dtype, one_by_one) for piece in pieces(documents)]
