@@ -153,7 +153,9 @@ class CodeRuns:
         narrow = numbers.astype(np.uint16) if self._num_partitions <= 1 << 16 else numbers
         order = np.argsort(narrow, kind="stable")
         sizes = np.bincount(numbers, minlength=self._num_partitions)
-        return rows[order], np.append(0, np.cumsum(sizes))
+        # The rows as bytes: numpy moves those of several columns by one column after the other.
+        whole = rows.view(np.dtype((np.void, self._row.itemsize)))
+        return whole[order].view(self._row), np.append(0, np.cumsum(sizes))
 
     def _spill(self) -> None:
         if self._folder is None:
