@@ -28,11 +28,14 @@ def test_a_file_longer_than_the_address_space_is_read(tmp_path: Path) -> None:
     script = f"""
 import resource
 import lance_spark
+from lance_spark.scan.indexes import cache
 dataset = lance_spark.open_dataset({str(tmp_path / "t")!r})
 dataset.head(1)
 pages = int(open("/proc/self/statm").read().split()[0])
 limit = pages * resource.getpagesize() + {file.stat().st_size // 2}
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+cache._LEAST_BYTES = 1
+assert cache.default_bytes() == limit // cache._SHARE
 print(sum(batch.num_rows for batch in dataset.to_batches(columns=["3"])))
 """
     result = subprocess.run(

@@ -194,6 +194,19 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
     assert taken["b"].to_pylist() == [numbers[7]]
 
 
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE])
+def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    lance.write_dataset(pa.table({"a": np.random.default_rng(1).random(50_000)}), tmp_path / "t")
+    dataset = lance_spark.open_dataset(tmp_path / "t")
+
+    def fail(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(local, "_read_into", fail)
+    with pytest.raises(StorageError, match=rf"data/.*[.]lance: {os.strerror(code)}$"):
+        dataset.to_table()
+
+
 def test_ranges_in_any_order(tmp_path: Path) -> None:
     content = np.random.default_rng(2).integers(0, 256, 300_000, np.uint8)
     (tmp_path / "f").write_bytes(content.tobytes())

@@ -21,6 +21,7 @@ import lance_spark
 from lance_spark.errors import InvalidOptionError, LanceError, StorageError
 from lance_spark.namespace import TableEntry, connect
 from lance_spark.storage import renewal
+from lance_spark.storage.commit import dynamodb
 from lance_spark.storage.store import ObjectStore
 from tests.support.settled import settled
 from tests.support.stores import expiring
@@ -367,3 +368,23 @@ def test_azure(monkeypatch: pytest.MonkeyPatch, azurite: Azurite, by: str) -> No
     assert len(signatures) >= 3
     with pytest.raises(LanceError):
         store.read_bytes("nothing")
+
+
+def test_a_process_keeps_few_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    credentials = renewal.Credentials(
+        None, {renewal.EXPIRES_AT: str(int(time.time() * 1000) + 10**6)}
+    )
+    first = credentials.client((0,), object)
+    assert credentials.client((0,), object) is first
+    for number in range(1, 200):
+        credentials.client((number,), object)
+    assert credentials.client((0,), object) is not first
+    # Each new token of a session has a connection.
+    monkeypatch.setattr(dynamodb, "_client", lambda _: object())
+    connections = [
+        dynamodb._Connection.of("t", {"token": str(number)}, None)
+        for number in (*range(200), 199, 0)
+    ]
+    assert connections[-2] is connections[-3]
+    assert connections[-1] is not connections[0]
+    dynamodb._Connection._by_settings.clear()

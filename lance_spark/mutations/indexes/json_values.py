@@ -66,7 +66,7 @@ def _parts(
     files: list[Path], waiting: list[tuple[pa.Array, UInt64Array]], dtype: pa.DataType
 ) -> Iterator[ColumnPart]:
     for file in files:
-        with pa.memory_map(str(file)) as source:
+        with pa.OSFile(str(file)) as source:
             rows = pa.ipc.open_file(source).read_all().combine_chunks()
             values, ids = (column.combine_chunks() for column in rows.columns)
             yield ColumnPart(json_path.as_type(values, dtype), ids.to_numpy(), is_last=False)
