@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.indexes import registry
-from lance_spark.mutations.indexes.existing import Prewarm
+from lance_spark.mutations.indexes.described import Prewarm
 from lance_spark.scan.indexes.cache import CACHE
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.table.indexes import sections

@@ -9,17 +9,17 @@ To add a type of index, write a folder here, and an entry in `registry`:
 
 | part of an entry | class or signature | asked by |
 | --- | --- | --- |
-| `search` | `scan.indexes.search.IndexSearch` | filters: rows for which a comparison holds |
-| `zones` | `scan.indexes.search.ZoneSearch` | filters: zones that may have such rows |
-| `documents` | `scan.indexes.search.DocumentIndex` | filters and builds of values in documents |
-| `bounds` | `scan.pruning.bounds.ReadBounds` | minimum, maximum and count without a scan |
-| `zone_statistics` | `scan.pruning.bounds.ReadZones` | the same, from zones |
-| `held_fragments` | `scan.pruning.bounds.HeldFragments` | bitmaps that other clients got wrong |
-| `builders` | `mutations.indexes.builder.Builder` | creation, extension and merge of segments |
-| `remapping` | `mutations.compaction.address_map.Remapping` | compactions, which move rows |
-| `check` | `mutations.indexes.checks.rows.SegmentCheck` | checks against the column |
-| `described` | `mutations.indexes.existing.Described` | listings, statistics |
-| `prewarm` | `mutations.indexes.existing.Prewarm` | `Dataset.prewarm_index` |
+| `search` | `IndexSearch` in `scan.indexes.search` | filters: rows for which a comparison holds |
+| `zones` | `ZoneSearch` in `scan.indexes.search` | filters: zones that may have such rows |
+| `documents` | `DocumentIndex` in `scan.indexes.search` | filters, builds |
+| `bounds` | `ReadBounds` in `scan.pruning.bounds` | minimum, maximum and count without a scan |
+| `zone_statistics` | `ReadZones` in `scan.pruning.bounds` | the same, from zones |
+| `held_fragments` | `HeldFragments` in `scan.pruning.bounds` | wrong bitmaps |
+| `builders` | `Builder` in `mutations.indexes.builder` | creation, extension, merge |
+| `remapping` | `Remapping` in `mutations.compaction.address_map` | compactions, which move rows |
+| `check` | `SegmentCheck` in `mutations.indexes.checks.rows` | checks against the column |
+| `described` | `Described` in `mutations.indexes.described` | listings, statistics |
+| `prewarm` | `Prewarm` in `mutations.indexes.described` | `Dataset.prewarm_index` |
 
 All parts are optional. A type without `search`, `zones` and `documents` answers no filters, and one
 without `builders` cannot be created.

@@ -22,7 +22,8 @@ from lance_spark.inspect.report import (
     SegmentFacts,
     VersionFacts,
 )
-from lance_spark.mutations.indexes.existing import IndexDescription, IndexSegment, described_of
+from lance_spark.mutations.indexes.described import described_of
+from lance_spark.mutations.indexes.existing import IndexDescription, IndexSegment
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.table.indexes import sections

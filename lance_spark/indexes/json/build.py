@@ -14,7 +14,7 @@ from lance_spark.mutations.indexes import segment_files
 from lance_spark.mutations.indexes.builder import Builder
 from lance_spark.mutations.indexes.builders import builder_of
 from lance_spark.mutations.indexes.column_types import is_string
-from lance_spark.mutations.indexes.existing import Described
+from lance_spark.mutations.indexes.described import Described
 from lance_spark.mutations.indexes.json_values import values_at
 from lance_spark.scan.indexes import json_path
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter

@@ -27,7 +27,7 @@ from typing import Any
 from lance_spark.errors import InvalidInputError
 from lance_spark.indexes import registry
 from lance_spark.mutations.indexes.builder import Builder
-from lance_spark.mutations.indexes.existing import index_type_of
+from lance_spark.mutations.indexes.described import index_type_of
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.search import documents_of
 from lance_spark.table.indexes import sections as indexes

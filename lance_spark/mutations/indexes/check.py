@@ -22,7 +22,7 @@ from lance_spark.mutations.indexes.builders import builder_of_segment
 from lance_spark.mutations.indexes.checks.rows import MAX_PROBLEMS, CoveredRows, Findings, check_of
 from lance_spark.mutations.indexes.column import naming_damaged_files, read_column
 from lance_spark.mutations.indexes.create import current_fragments
-from lance_spark.mutations.indexes.existing import index_type_of
+from lance_spark.mutations.indexes.described import index_type_of
 from lance_spark.mutations.indexes.optimize import path_of
 from lance_spark.mutations.runner import FragmentTask
 from lance_spark.proto import table_pb2

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.indexes.existing import IndexDescription, describe_indices, described_of
+from lance_spark.mutations.indexes.described import described_of
+from lance_spark.mutations.indexes.existing import IndexDescription, describe_indices
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.table.fragments.row_counts import counted_fragments

@@ -13,7 +13,7 @@ from pyroaring import BitMap
 from lance_spark.errors import InvalidOptionError
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.indexes.builder import Builder
-from lance_spark.mutations.indexes.existing import Described
+from lance_spark.mutations.indexes.described import Described
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
 from lance_spark.scan.text.files.first_format import FirstFormatPart

@@ -34,7 +34,7 @@ from lance_spark.mutations.indexes.create import (
     plan_index,
     segment_tasks,
 )
-from lance_spark.mutations.indexes.existing import described_of
+from lance_spark.mutations.indexes.described import described_of
 from lance_spark.mutations.indexes.optimize import (
     can_merge,
     covered_by,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lance_spark.mutations.indexes.existing import Described
+from lance_spark.mutations.indexes.described import Described
 from lance_spark.mutations.vectors.parameters import METRICS
 from lance_spark.proto import index_pb2
 from lance_spark.scan.indexes.files import IndexFiles

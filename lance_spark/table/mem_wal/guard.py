@@ -6,15 +6,16 @@ reach these rows, and others would be undone by them:
 
 | change | refused |
 | --- | --- |
-| delete, update, overlays, other values of existing columns | while a shard has rows that are not \
-in the base table |
+| delete, update, overlays, other values of columns | while a shard has rows of its own |
 | overwrite, restore | while there are shards |
-| a new column with values, a column that becomes not nullable or gets another type, another \
-primary key | always |
+| a new column with values, another primary key | always |
+| a column that becomes not nullable or gets another type | always |
 | a column with the name `_tombstone` | always |
 | a new column with the id of a dropped one | while rows of shards have values for this id |
 | drop of a column of the key or of the sharding | always |
-| drop of the MemWAL | while a shard has rows that are not in the base table |
+| drop of the MemWAL | while a shard has rows of its own |
+
+Rows of its own are those that are not in the base table.
 
 A compaction is the change that brings such rows into the table. The planner of a change checks
 this first (`mutations.mem_wal`). Each attempt of a commit checks it again, because another client
