@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Unpack
 
 import pyarrow as pa
 
+from lance_spark.dataset.scanning.options import SearchKeywords
 from lance_spark.errors import CorruptError, MissingFileError
 from lance_spark.scan.metrics import ScanMetrics
 
 if TYPE_CHECKING:
     from lance_spark.dataset.reader import VersionReader
-    from lance_spark.dataset.scanning.options import SearchKeywords
     from lance_spark.dataset.scanning.request import ScanRequest
     from lance_spark.scan.text.search import TextSearch
     from lance_spark.scan.vectors.search import VectorSearch
