@@ -32,7 +32,7 @@ class Keywords(griffe.Extension):
         function: Any = import_module(module)
         for name in func.path.removeprefix(f"{module}.").split("."):
             function = getattr(function, name)
-        function = getattr(function, "__wrapped__", function)
+        function = inspect.unwrap(function)
         group = group_of(function)
         if group is None:
             return

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict
 
 from lance_spark.keywords import Keyword
+from lance_spark.scan.search_keywords import IndexSearchKeywords
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -73,7 +74,7 @@ class CountKeywords(FilterKeywords, IndexKeywords, total=False):
     """Keywords of a count of rows."""
 
 
-class SearchKeywords(TypedDict, total=False):
+class SearchKeywords(IndexSearchKeywords, total=False):
     """How texts and vectors are searched."""
 
     prefilter: Annotated[
@@ -82,10 +83,6 @@ class SearchKeywords(TypedDict, total=False):
             "Whether the filters decide which rows are searched. By default, they decide it for "
             "`full_text_query`, and leave out some of the rows that `nearest` finds."
         ),
-    ]
-    fast_search: Annotated[
-        bool | None,
-        Keyword("Whether a full-text query, or `nearest`, leaves out rows that no index covers."),
     ]
 
 
