@@ -14,6 +14,9 @@ import griffe
 
 from lance_spark.keywords import docstring_of, group_of, signature_of
 
+#: Decorators of `lance_spark.keywords` that give functions a group.
+_DECORATORS = {"also_takes", "parameters_of"}
+
 
 class Keywords(griffe.Extension):
     """Replaces the parameters of functions that take a group."""
@@ -21,13 +24,15 @@ class Keywords(griffe.Extension):
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
         """Change a function that was read from its source."""
         *_, last = func.parameters or [None]
-        if last is None or not str(last.annotation or "").startswith(("Unpack[", "Any")):
+        is_group = last is not None and str(last.annotation or "").startswith("Unpack[")
+        decorators = {decorator.callable_path.rpartition(".")[2] for decorator in func.decorators}
+        if not is_group and decorators.isdisjoint(_DECORATORS):
             return
         module = func.module.path
         function: Any = import_module(module)
         for name in func.path.removeprefix(f"{module}.").split("."):
             function = getattr(function, name)
-        function = getattr(function, "__wrapped__", function)
+        function = inspect.unwrap(function)
         group = group_of(function)
         if group is None:
             return

@@ -20,7 +20,7 @@ group has its keywords, too.
 A function that takes other keywords beside those of a group, such as options of a read, has a
 decorator, because a `TypedDict` cannot say so:
 
-    @also_takes(SearchKeywords)
+    @also_takes(IndexSearchKeywords)
     def search(self, query: QueryLike, **options: Any) -> DataFrame:
 """
 

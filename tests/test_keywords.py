@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
 from typing import Annotated, Any, TypedDict, Unpack
 
@@ -150,3 +151,24 @@ def test_keywords_of_commits_are_declared_once() -> None:
         if argument.arg in shared
     }
     assert found - exceptions == {"conflict_retries", "commit_batch"}
+
+
+def test_groups_are_imported_when_modules_are() -> None:
+    """Pages and checks of arguments look a group up in the module of its function."""
+    for path in (ROOT / "lance_spark").rglob("*.py"):
+        text = path.read_text()
+        tree = ast.parse(text if "Unpack[" in text else "")
+        only_for_types = {
+            alias.name
+            for block in tree.body
+            if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+            for node in ast.walk(block)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef) and function.args.kwarg is not None:
+                group = re.fullmatch(
+                    r"Unpack\[(\w+)\]", ast.unparse(function.args.kwarg.annotation)
+                )
+                assert group is None or group[1] not in only_for_types, f"{path}: {group[1]}"

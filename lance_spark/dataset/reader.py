@@ -28,6 +28,7 @@ from lance_spark.scan.plan import (
 )
 from lance_spark.scan.predicates.conditions import Condition, top_fields
 from lance_spark.scan.predicates.tuples import parse_filters
+from lance_spark.scan.search_keywords import IndexSearchKeywords
 from lance_spark.scan.take import RowFinder
 from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
@@ -336,7 +337,7 @@ class VersionReader:
 
     # Searches of texts and vectors
 
-    def searched_version(self, *, fast_search: bool | None = False) -> SearchedVersion:
+    def searched_version(self, **keywords: Unpack[IndexSearchKeywords]) -> SearchedVersion:
         """Return what searches are planned on."""
         from lance_spark.scan.pruning.coverage import checked_section
         from lance_spark.scan.search_task import SearchedVersion
@@ -348,7 +349,7 @@ class VersionReader:
             self.fragments,
             table.schema.path,
             table.manifest.flags.stable_row_ids,
-            bool(fast_search),
+            bool(keywords.get("fast_search")),
         )
 
     def opened_rows(self) -> OpenedRows:
@@ -358,7 +359,11 @@ class VersionReader:
         return OpenedRows(self.table.paths, self.find_rows, self.open_files)
 
     def plan_text(
-        self, query: QueryLike, *, fast_search: bool | None = False, use_index: bool = True
+        self,
+        query: QueryLike,
+        *,
+        use_index: bool = True,
+        **keywords: Unpack[IndexSearchKeywords],
     ) -> TextSearch:
         """Plan a full-text search; see `plan_search`."""
         from lance_spark.dataset.full_text import parsed_query, score_field
@@ -366,8 +371,7 @@ class VersionReader:
 
         score_field(self.table.schema.names)
         parsed = parsed_query(self.table, query)
-        version = self.searched_version(fast_search=fast_search)
-        return plan_search(version, parsed, use_index=use_index)
+        return plan_search(self.searched_version(**keywords), parsed, use_index=use_index)
 
     def text_schema(
         self,
@@ -438,14 +442,17 @@ class VersionReader:
         return checked_type(self.table.schema.path(query.column), query)
 
     def plan_nearest(
-        self, query: NearestQuery, *, fast_search: bool | None = False, use_index: bool = True
+        self,
+        query: NearestQuery,
+        *,
+        use_index: bool = True,
+        **keywords: Unpack[IndexSearchKeywords],
     ) -> VectorSearch:
         """Plan a vector search; see `plan_vectors`."""
         from lance_spark.dataset.nearest import search_fields
         from lance_spark.scan.vectors.search import plan_vectors
 
-        version = self.searched_version(fast_search=fast_search)
-        search = plan_vectors(version, query, use_index=use_index)
+        search = plan_vectors(self.searched_version(**keywords), query, use_index=use_index)
         search_fields(self.table.schema.names, is_batch=search.query.is_batch)
         return search
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Unpack
 
 import pyarrow as pa
 
+from lance_spark.dataset.scanning.options import SearchKeywords
 from lance_spark.errors import CorruptError, MissingFileError
+from lance_spark.keywords import of_group
 from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.search_keywords import IndexSearchKeywords
 
 if TYPE_CHECKING:
     from lance_spark.dataset.reader import VersionReader
-    from lance_spark.dataset.scanning.options import SearchKeywords
     from lance_spark.dataset.scanning.request import ScanRequest
     from lance_spark.scan.text.search import TextSearch
     from lance_spark.scan.vectors.search import VectorSearch
@@ -58,12 +60,11 @@ def searched_rows(reader: VersionReader, request: ScanRequest) -> pa.Table:
     CorruptFileError, CorruptTableError, StorageError
     """
     steps = _steps(reader, request)
-    is_fast = bool(request.options["fast_search"])
-    search = steps.plan(fast_search=is_fast)
+    search = steps.plan(**of_group(IndexSearchKeywords, request.options))
     try:
         table = steps.rows(search)
     except (CorruptError, MissingFileError) as error:
-        if is_fast or not steps.can_ignore_indexes(search):
+        if request.options["fast_search"] or not steps.can_ignore_indexes(search):
             raise
         _LOG.warning("%s: %s", steps.warning, error)
         table = steps.rows(steps.plan(use_index=False))
@@ -162,8 +163,7 @@ def explained_search(
     from lance_spark.dataset.nearest import searched_indexes
     from lance_spark.scan.vectors.query import parse_nearest
 
-    is_fast = bool(keywords.get("fast_search"))
-    search = reader.plan_nearest(parse_nearest(nearest), fast_search=is_fast)
+    search = reader.plan_nearest(parse_nearest(nearest), **of_group(IndexSearchKeywords, keywords))
     query = search.query
     of_batch = f", {len(query.vectors)} queries" if query.is_batch else ""
     lines = [

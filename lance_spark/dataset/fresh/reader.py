@@ -17,6 +17,7 @@ from lance_spark.mem_wal.snapshot import FreshState
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.scan.plan import ScanPlan
 from lance_spark.scan.predicates.conditions import Condition, top_fields
+from lance_spark.scan.search_keywords import IndexSearchKeywords
 from lance_spark.scan.task import ScanTask
 
 if TYPE_CHECKING:
@@ -177,12 +178,16 @@ class FreshReader(VersionReader):
         return FreshNearestTask.of(base, fresh, filters)
 
     def plan_text(
-        self, query: QueryLike, *, fast_search: bool | None = False, use_index: bool = True
+        self,
+        query: QueryLike,
+        *,
+        use_index: bool = True,
+        **keywords: Unpack[IndexSearchKeywords],
     ) -> TextSearch:
         """Plan a full-text search."""
         from lance_spark.mem_wal.fresh.text import with_fresh_rows
 
-        search = super().plan_text(query, fast_search=fast_search, use_index=use_index)
+        search = super().plan_text(query, use_index=use_index, **keywords)
         num_rows = self.scan.sources.max_rows
         return with_fresh_rows(search, num_rows) if num_rows else search
 

@@ -1,1 +1,1 @@
-"""Methods of `Dataset` that return rows in other forms: samples, DataFrames, bytes, SQL."""
+"""Rows of a `Dataset` by position or id, as DataFrames, as bytes of blobs, and by SQL."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from lance_spark.dataset.rows.blobs import open_blobs
+from lance_spark.dataset.scanning.options import ScanKeywords
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
@@ -14,8 +15,6 @@ from lance_spark.scan.predicates.tree import Column
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from lance_spark.dataset.scanning.options import ScanKeywords
 
 _MODES = ("lazy", "bytes", "descriptions")
 

@@ -2,12 +2,13 @@
 
 | module | content |
 | --- | --- |
-| `methods` | the methods of `Dataset` |
+| `options` | the keywords of scans, counts, plans and searches, each declared once |
 | `scanner` | `Scanner`: a planned read that gives batches, a table, a reader or a count |
-| `request` | the arguments of a scan, checked |
+| `request` | all arguments of a scan, checked |
 | `children` | children of structs as columns |
 | `computed` | columns that are expressions of others |
 | `ordered` | rows in the order of some columns |
+| `statistics` | what a scan has read |
 | `batches` | limits, and the sizes of batches |
 | `arrow_dataset` | a `pyarrow.dataset.Dataset`, for engines that push filters down to one |
 """
