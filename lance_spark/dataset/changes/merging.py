@@ -82,8 +82,8 @@ class MergeMethods(ScannerMethods):
         """Add the columns of other rows to the rows with the same key, in one commit.
 
         Rows without a match get nulls. Of several other rows with one key, the last one counts. A
-        null matches a null. The other rows are held in memory; `LanceTable.addColumnsFrom` joins by
-        Spark.
+        null matches a null. The other rows are held in memory; `LanceTable.add_columns_from` joins
+        by Spark.
 
         Parameters
         ----------

@@ -23,7 +23,7 @@ _QUERY = "query_vector"
 
 
 class JoinKeywords(NearestKeywords, IndexSearchKeywords, total=False):
-    """Keywords of `LanceTable.nearestJoin`."""
+    """Keywords of `LanceTable.nearest_join`."""
 
 
 def nearest_join(
@@ -40,7 +40,7 @@ def nearest_join(
     blob_handling: str | None = None,
     **keywords: Unpack[JoinKeywords],
 ) -> DataFrame:
-    """Return queries with the rows whose vectors are nearest; see `LanceTable.nearestJoin`."""
+    """Return queries with the rows whose vectors are nearest; see `LanceTable.nearest_join`."""
     from lance_spark.spark.table.jobs.nearest_join import nearest_join as join
 
     return join(
@@ -61,7 +61,7 @@ def nearest_join(
 def index_recall(
     handle: TableHandle, name: str, sample: int, k: int, seed: int, keywords: JoinKeywords
 ) -> IndexRecall:
-    """Measure how many of the nearest rows an index finds; see `LanceTable.indexRecall`."""
+    """Measure how many of the nearest rows an index finds; see `LanceTable.index_recall`."""
     from lance_spark.dataset.recall import plan_recall
 
     dataset = handle.dataset()
