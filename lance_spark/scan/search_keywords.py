@@ -15,13 +15,9 @@ class IndexSearchKeywords(TypedDict, total=False):
     ]
 
 
-class NearestKeywords(TypedDict, total=False):
-    """How a search finds the nearest vectors: keys of the mapping `nearest`, too."""
+class VectorIndexKeywords(TypedDict, total=False):
+    """How an index of vectors is searched."""
 
-    metric: Annotated[
-        str | None,
-        Keyword("``l2``, ``cosine``, ``dot`` or ``hamming``; by default that of the index."),
-    ]
     nprobes: Annotated[
         int | None,
         Keyword("How many partitions of an index are searched: the least and the most number."),
@@ -37,6 +33,15 @@ class NearestKeywords(TypedDict, total=False):
         Keyword("How many times as many rows are found by their codes, and measured exactly."),
     ]
     ef: Annotated[int | None, Keyword("Rows that the search of a graph keeps.")]
+
+
+class NearestKeywords(VectorIndexKeywords, total=False):
+    """How a search finds the nearest vectors: keys of the mapping `nearest`, too."""
+
+    metric: Annotated[
+        str | None,
+        Keyword("``l2``, ``cosine``, ``dot`` or ``hamming``; by default that of the index."),
+    ]
     use_index: Annotated[
         bool, Keyword("Whether an index is searched. Without it, the search is exact.", True)
     ]

@@ -22,7 +22,7 @@ from lance_spark.mutations.indexes.optimize import OptimizeRequest
 from lance_spark.spark.options.declared import RowKeywords, SearchReadKeywords
 from lance_spark.spark.table.base import ChangeResult, TableHandle, option_text, option_texts
 from lance_spark.spark.table.dataframes import without_version
-from lance_spark.spark.table.joins import JoinKeywords
+from lance_spark.spark.table.joins import JoinKeywords, RecallKeywords
 from lance_spark.spark.table.maintenance import IGNORED, OptimizeKeywords
 from lance_spark.spark.table.searches import VectorSearchKeywords
 from lance_spark.storage.uri import parse_uri
@@ -655,7 +655,7 @@ class LanceTable:
 
         options = CommitOptions.of(**keywords)
         return self._handle.change(
-            "replace_where",
+            "replace where",
             lambda job, dataset: replace_where(
                 self._handle, job, dataset, source, condition, options
             ),
@@ -1107,7 +1107,7 @@ class LanceTable:
         k: int = 10,
         *,
         seed: int = 0,
-        **keywords: Unpack[JoinKeywords],
+        **keywords: Unpack[RecallKeywords],
     ) -> IndexRecall:
         """Measure how many of the nearest rows an index of vectors finds.
 
