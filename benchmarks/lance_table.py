@@ -98,7 +98,7 @@ CASES = [
     Case(
         "add a column",
         "vectors",
-        lambda table, _: table.addColumns({"label": "concat('item ', id % 1000)"}),
+        lambda table, _: table.add_columns({"label": "concat('item ', id % 1000)"}),
         lambda frame, _: frame.withColumn("label", F.expr("concat('item ', id % 1000)")),
         lambda dataset, _: dataset.add_columns(
             {"label": "'item ' || CAST(id % 1000 AS STRING)"}, read_columns=["id"]
@@ -130,7 +130,7 @@ CASES = [
     Case(
         "update a column everywhere",
         "rows",
-        lambda table, _: table.updateColumns({"price": "price * 1.25D"}),
+        lambda table, _: table.update_columns({"price": "price * 1.25D"}),
         lambda frame, _: frame.withColumn("price", F.expr("price * 1.25D")),
         lambda dataset, _: dataset.update({"price": "price * 1.25"}),
     ),

@@ -11,7 +11,7 @@ built, with the same numbers of partitions. Parts:
 | --- | --- |
 | `build` | IVF_PQ by this package, with faiss and without it, beside pylance; a process for each |
 | `query` | one query, in process beside pylance, and through Spark beside a query of ten rows |
-| `join` | many queries: `nearestJoin`, beside pylance in a loop and in a Python UDF |
+| `join` | many queries: `nearest_join`, beside pylance in a loop and in a Python UDF |
 | `exact` | exact search: in process beside pylance; Spark beside a UDF over Parquet |
 | `curves` | recall and time by types and parameters; `--update` puts them into the docs |
 | `growth` | builds, their memory, and searches of `--sizes` million vectors; with `--rounds 0`, |
@@ -249,7 +249,7 @@ def joins(table: Table, rounds: int) -> list[list[str]]:
     queries = table.spark.read.format("lance").load(str(path))
     numbers = counter()
     joined = partial(
-        table.in_spark.nearestJoin,
+        table.in_spark.nearest_join,
         queries.withColumnRenamed("v", "q"),
         ("q", "v"),
         K,
@@ -330,7 +330,7 @@ TABLES: dict[str, tuple[Callable[[Table, int], list[list[str]]], Sequence[str]]]
     ),
     "join": (
         joins,
-        ("join", "nearestJoin", "pylance, loop", "pylance, UDF", "speed / loop", "speed / UDF"),
+        ("join", "nearest_join", "pylance, loop", "pylance, UDF", "speed / loop", "speed / UDF"),
     ),
     "exact": (
         exact,

@@ -43,14 +43,14 @@ def main() -> None:
     result = table.update("amount < 1", {"amount": "amount + 1"})
     print("updated:", result.num_updated_rows)
 
-    table.addColumns({"vat": "amount * 0.19", "big": sf.col("amount") > 90})
+    table.add_columns({"vat": "amount * 0.19", "big": sf.col("amount") > 90})
     levels = spark.createDataFrame(
         [(f"customer {n}", n % 3) for n in range(50)], "customer string, level int"
     )
-    table.addColumnsFrom(levels, "customer")
-    table.renameColumn("big", "is_big")
+    table.add_columns_from(levels, "customer")
+    table.rename_column("big", "is_big")
 
-    table.createTag("before-tidying")
+    table.create_tag("before-tidying")
     table.optimize(sort_by="customer").show()
     table.history().select("version", "operation", "num_rows").show(truncate=False)
     table.detail().select("num_fragments", "num_rows", "tags").show(truncate=False)

@@ -107,8 +107,8 @@ def main() -> None:
     print(len(docs), "functions,", len(embedding.places), "terms")
 
     # 2. Indexes: approximate search of vectors, and full-text search.
-    table.createIndex("vector", "IVF_PQ", metric="cosine", num_partitions=16, num_sub_vectors=16)
-    table.createIndex("text", "INVERTED")
+    table.create_index("vector", "IVF_PQ", metric="cosine", num_partitions=16, num_sub_vectors=16)
+    table.create_index("text", "INVERTED")
 
     # 3. What is like a sentence?
     question = "compute the angle whose tangent is the quotient"
@@ -120,18 +120,18 @@ def main() -> None:
 
     # 4. Words and meaning together.
     print("with the word 'arctan', too")
-    table.hybridSearch("arctan", vector, k=5, column="vector").select(
+    table.hybrid_search("arctan", vector, k=5, column="vector").select(
         "name", "_relevance_score"
     ).show(truncate=False)
 
     # 5. Many queries at once: for each function of PySpark, the nearest one of numpy.
     queries = table.toDF(["name", "vector"]).where("name LIKE 'pyspark.%'")
     queries = queries.withColumnRenamed("name", "of_spark")
-    pairs = table.nearestJoin(queries, on="vector", k=1, filter="name LIKE 'numpy.%'")
+    pairs = table.nearest_join(queries, on="vector", k=1, filter="name LIKE 'numpy.%'")
     pairs.select("of_spark", "name", "_distance").orderBy("_distance").show(8, truncate=False)
 
     # 6. How many of the true neighbours does the index find?
-    print("recall:", table.indexRecall("vector_idx", sample=50, k=10))
+    print("recall:", table.index_recall("vector_idx", sample=50, k=10))
     spark.stop()
 
 

@@ -26,7 +26,7 @@ options = {"initial_bases": json.dumps([{"path": cold, "name": "cold"}])}
 days.write.format("lance").options(**options).mode("append").save(path)
 
 table = LanceTable.forPath(spark, path)
-metrics = table.moveFragments("cold", "day < 2").first()
+metrics = table.move_fragments("cold", "day < 2").first()
 print(f"{metrics.fragments_added} fragments moved")
 
 # A changed row of the cold tier stays in the cold tier.
@@ -36,7 +36,7 @@ for base in table.bases().collect():
     print(f"{base.name or 'the table'}: {base.num_fragments} fragments")
 
 # New base paths can be added later, and changes can be sent to them.
-table.addBases([BasePath(0, str(folder / "frozen"), False, "frozen")])
-table.withTargetBases(["frozen"]).optimize(sort_by="day")
+table.add_bases([BasePath(0, str(folder / "frozen"), False, "frozen")])
+table.with_target_bases(["frozen"]).optimize(sort_by="day")
 print({base.name: base.num_fragments for base in table.bases().collect()})
 spark.stop()

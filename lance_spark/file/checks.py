@@ -38,7 +38,7 @@ from lance_spark.storage.source import ReadPlan
 _NARROW_BITS = 16
 #: What to do about a column with too many distinct values.
 CAST_ADVICE = (
-    "cast the column by alter_columns, or LanceTable.alterColumn, to a dictionary with wider "
+    "cast the column by alter_columns, or LanceTable.alter_column, to a dictionary with wider "
     "indices or to the type of its values"
 )
 _ADVICE = "or write data storage version 2.0"

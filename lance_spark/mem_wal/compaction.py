@@ -325,7 +325,7 @@ def mem_wal_of(table: OpenTable) -> MemWalDetails:
     if details is None:
         raise InvalidInputError(
             f"{table.store.display}: the table has no MemWAL; initialize one first "
-            "(Dataset.initialize_mem_wal, LanceTable.initializeMemWal)"
+            "(Dataset.initialize_mem_wal, LanceTable.initialize_mem_wal)"
         )
     return details
 

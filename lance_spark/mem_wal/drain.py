@@ -61,7 +61,7 @@ def drain(table: OpenTable) -> Mapping[uuid.UUID, int]:
     raise StorageError(
         f"{store.display}: shard {shards[0]} of the MemWAL was changed {_ATTEMPTS} times while its "
         "compacted SSTables were removed from its manifest; their rows are in the table. Compact "
-        "the MemWAL again to remove them (Dataset.compact_mem_wal, LanceTable.compactMemWal)"
+        "the MemWAL again to remove them (Dataset.compact_mem_wal, LanceTable.compact_mem_wal)"
     )
 
 

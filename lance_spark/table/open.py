@@ -300,7 +300,7 @@ def check_branch_bases(store: ObjectStore, manifest: Manifest) -> None:
                 f"{store.display}: version {manifest.version} of branch {branch!r} reads files "
                 f"below {parse_uri(used[0].path).display} and no files below its own table's "
                 "root: the table was copied or moved. Repair its branches by "
-                "Dataset.repair_branches or LanceTable.repairBranches; if both paths lead to the "
+                "Dataset.repair_branches or LanceTable.repair_branches; if both paths lead to the "
                 f"same table, read it with the storage option {FOREIGN_BRANCH_BASES}=true"
             )
 

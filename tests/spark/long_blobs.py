@@ -122,7 +122,7 @@ def test_a_column_that_is_larger_than_the_executor(cluster: Any, tmp_path: Path)
         result.where("id < 200").write.format("lance").mode("append").save(copied)
     table = LanceTable.forPath(cluster, copied)
     with watched() as changing:
-        table.addColumns({"n": F.length("b")})
+        table.add_columns({"n": F.length("b")})
         assert table.update("length(b) > 3", {"n": "n + 1"}).num_updated_rows == 200
         source = cluster.range(100, 300).toDF("k")
         merge = table.merge(source, "id = k").whenMatchedUpdate("length(b) > 3", {"n": "0"})

@@ -133,8 +133,8 @@ def test_blob_descriptions_are_not_blobs(
         # The mark goes where the value goes.
         lambda: write(described.select(F.coalesce("b", "b").alias("x")), "overwrite", other),
         lambda: write(described.select(F.array(F.struct("b"))), "overwrite", other),
-        lambda: table.addColumnsFrom(described.selectExpr("id", "b AS c"), "id"),
-        lambda: table.replaceWhere(described, "id > 0"),
+        lambda: table.add_columns_from(described.selectExpr("id", "b AS c"), "id"),
+        lambda: table.replace_where(described, "id > 0"),
     ]
     for each in writes:
         with pytest.raises(Exception, match=refused):
@@ -202,9 +202,9 @@ def test_structs_of_the_table_are_not_descriptors(
         merge(described, "source.p"),
         merge(both, "coalesce(t.p, source.p)"),
         lambda: table.update(set={"p": "(SELECT max(p) FROM both)"}),
-        lambda: table.updateColumnsFrom(both, "id"),
-        lambda: table.addColumnsFrom(both.withColumnRenamed("p", "q"), "id"),
-        lambda: table.replaceWhere(both, "id > 0"),
+        lambda: table.update_columns_from(both, "id"),
+        lambda: table.add_columns_from(both.withColumnRenamed("p", "q"), "id"),
+        lambda: table.replace_where(both, "id > 0"),
         given.collect,
     ]
     for each in refused:
@@ -304,7 +304,7 @@ def test_statements_on_the_bytes(spark: Any, frame: Any, tmp_path: Path) -> None
     assert found == {0: 0, 1: 1001, 3: None, 4: 1, **{n: n * 1000 for n in range(5, 10)}}
     path = catalog.pylance("t").uri
     table = LanceTable.forPath(spark, path)
-    table.addColumns({"m": F.length("b")})
+    table.add_columns({"m": F.length("b")})
     assert catalog.sql("SELECT count(*) FROM CAT.t WHERE m <=> n") == [(9,)]
     assert table.delete("length(b) = 1001").num_deleted_rows == 1
     described = LanceTable.forPath(spark, path, blob_handling="blobs_descriptions")

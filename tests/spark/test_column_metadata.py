@@ -36,9 +36,9 @@ def test_writes_keep_the_metadata_of_columns(spark: Any, tmp_path: Path) -> None
     more = more.withMetadata("new", METADATA)
     more.write.format("lance").mode("append").option("mergeSchema", True).save(path)
     table = LanceTable.forPath(spark, path)
-    table.addColumns({"computed": F.col("id").alias("computed", metadata=METADATA)})
+    table.add_columns({"computed": F.col("id").alias("computed", metadata=METADATA)})
     source = spark.range(1).withColumn("joined", F.lit(1)).withMetadata("joined", METADATA)
-    table.addColumnsFrom(source, "id")
+    table.add_columns_from(source, "id")
     source.withColumnRenamed("joined", "by_sql").createOrReplaceTempView("metadata_source")
     enable(spark)
     procedure = "CALL lance.system.add_columns_from"

@@ -175,8 +175,8 @@ answers["ambiguous"] = refusal(lambda: lance_table.merge(
     source.union(source), "target.id = source.id").whenMatchedUpdateAll().execute())
 
 source = spark.range(200, 205).selectExpr("id", "0L AS g")
-replaced = lance_table.replaceWhere(source, (F.col("id") < 210) & (F.col("g") >= 0))
-whole = lance_table.updateColumns({"g": "g + 1"})
+replaced = lance_table.replace_where(source, (F.col("id") < 210) & (F.col("g") >= 0))
+whole = lance_table.update_columns({"g": "g + 1"})
 answers["replaced"] = [replaced.num_inserted_rows, replaced.num_deleted_rows, whole.num_updated_rows]
 """
 
@@ -191,7 +191,7 @@ source = spark.range(3990, 4010).selectExpr("id", "-id as g").alias("s")
 merge = lance_table.alias("t").merge(source, "t.id = s.id", commit_message="merged")
 done = merge.whenMatchedUpdate("t.id < 3995", {"g": "s.g + t.g"}).whenNotMatchedInsertAll().execute()
 answers["merged"] = [done.num_updated_rows, done.num_inserted_rows, done.num_deleted_rows]
-lance_table.addColumns({"double": "g * 2", "next": F.col("id") + 1}, commit_message="two more")
+lance_table.add_columns({"double": "g * 2", "next": F.col("id") + 1}, commit_message="two more")
 fragments = lance_table.detail().first().num_fragments
 answers["optimize"] = lance_table.optimize().first().asDict()
 answers["fragments"] = [fragments, lance_table.detail().first().num_fragments]

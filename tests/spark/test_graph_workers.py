@@ -45,7 +45,7 @@ def test_graphs_are_built_by_tasks(spark: Any, tmp_path: Path) -> None:
     column = pa.FixedSizeListArray.from_arrays(pa.array(vectors().reshape(-1)), DIMENSION)
     lance.write_dataset(pa.table({"i": range(ROWS), "v": column}), path, max_rows_per_file=600)
     table = LanceTable.forPath(spark, path)
-    table.createIndex("v", "IVF_HNSW_SQ", num_partitions=2, num_segments=2)
+    table.create_index("v", "IVF_HNSW_SQ", num_partitions=2, num_segments=2)
     (row,) = table.indexes().collect()
     assert (row.num_segments, row.num_indexed_rows) == (2, ROWS)
     for client in (lance_spark.open_dataset, lance.dataset):

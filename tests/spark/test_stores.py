@@ -47,7 +47,7 @@ def test_servers_with_different_keys(spark: Any) -> None:
         assert sorted(row.id for row in frame.where("id > 3").collect()) == list(range(4, 40))
         table = LanceTable.forPath(spark, uri, **options)
         table.update("id = 7", {"id": "70"}, mode="rows")
-        table.moveFragments("b")
+        table.move_fragments("b")
         theirs = lance.dataset(
             uri, storage_options=first.options, base_store_params={base: second.options}
         )

@@ -126,13 +126,13 @@ class MergeInsertBuilder:
         Raises
         ------
         UnsupportedFeatureError
-            The mode is ``rewrite_columns``; `LanceTable.updateColumnsFrom` does that.
+            The mode is ``rewrite_columns``; `LanceTable.update_columns_from` does that.
         """
         if mode not in _WRITE_MODES:
             raise InvalidInputError(f"mode must be one of {', '.join(_WRITE_MODES)}, not {mode!r}")
         if mode == "rewrite_columns":
             raise UnsupportedFeatureError(
-                "a merge rewrites rows; use updateColumnsFrom of LanceTable to rewrite columns"
+                "a merge rewrites rows; use update_columns_from of LanceTable to rewrite columns"
             )
         return self
 

@@ -149,7 +149,7 @@ def _seal_shards(store: ObjectStore, details: MemWalDetails, sealed: list[ShardM
             raise UnsupportedFeatureError(
                 f"{store.display}: the MemWAL cannot be disabled: shard {shard} has rows that are "
                 "not in the base table; stop its writers and compact it before "
-                "(Dataset.compact_mem_wal, LanceTable.compactMemWal)"
+                "(Dataset.compact_mem_wal, LanceTable.compact_mem_wal)"
             )
 
 

@@ -75,14 +75,14 @@ def initialize_mem_wal(
         if find_index(section) is not None:
             raise InvalidInputError(
                 f"{display}: the table has a MemWAL already; disable it before "
-                "(Dataset.disable_mem_wal, LanceTable.disableMemWal) to give it other settings"
+                "(Dataset.disable_mem_wal, LanceTable.disable_mem_wal) to give it other settings"
             )
         shards = list_shards(current.store)
         if shards:
             raise InvalidInputError(
                 f"{display}: the folder {names.FOLDER}/ has {len(shards)} shards of an earlier "
                 "MemWAL, whose rows would appear in the table; remove them before "
-                "(Dataset.disable_mem_wal, LanceTable.disableMemWal)"
+                "(Dataset.disable_mem_wal, LanceTable.disable_mem_wal)"
             )
         check_store(current.store)
         _check_key(current)

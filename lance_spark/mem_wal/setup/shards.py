@@ -201,7 +201,7 @@ def no_mem_wal(table: OpenTable) -> InvalidInputError:
     """Return the error for a table without MemWAL."""
     return InvalidInputError(
         f"{table.store.display}: the table has no MemWAL; initialize it before "
-        "(Dataset.initialize_mem_wal, LanceTable.initializeMemWal)"
+        "(Dataset.initialize_mem_wal, LanceTable.initialize_mem_wal)"
     )
 
 

@@ -36,7 +36,7 @@ def check_mem_wal(store: ObjectStore, details: MemWalDetails, claimed: Claim) ->
         raise InvalidInputError(
             f"{store.display}: another client has disabled the MemWAL while a writer of shard "
             f"{manifest.shard} was opened, and nothing is stored; remove the shard "
-            "(Dataset.disable_mem_wal, LanceTable.disableMemWal), and initialize a MemWAL again"
+            "(Dataset.disable_mem_wal, LanceTable.disable_mem_wal), and initialize a MemWAL again"
         )
     first = newest.compacted.get(manifest.shard, 0) + 1
     is_stale = manifest.version == 1 and manifest.current_generation != first
@@ -72,5 +72,5 @@ def check_readable(table: OpenTable, shard: uuid.UUID) -> None:
             f"{table.store.display}: the MemWAL was removed: another client disabled or dropped "
             "it, or overwrote the table. Readers do not find what this writer has put since into "
             f"shard {shard}; initialize a MemWAL again (Dataset.initialize_mem_wal, "
-            "LanceTable.initializeMemWal), open a new writer, and put these rows again"
+            "LanceTable.initialize_mem_wal), open a new writer, and put these rows again"
         )

@@ -91,6 +91,6 @@ def _refusal(
 def _removed(store: ObjectStore, shard: uuid.UUID) -> InvalidInputError:
     return InvalidInputError(
         f"{store.display}: shard {shard} was removed, because its MemWAL was disabled; initialize "
-        "a MemWAL again (Dataset.initialize_mem_wal, LanceTable.initializeMemWal), and open a new "
-        "writer"
+        "a MemWAL again (Dataset.initialize_mem_wal, LanceTable.initialize_mem_wal), and open a "
+        "new writer"
     )

@@ -95,7 +95,7 @@ def type_with(schema: Schema, column: str, options: Mapping[str, str]) -> pa.Dat
         raise InvalidOptionError(
             f"options of the column {column} cannot be changed, except "
             f"those that start with {_TYPE_OPTION}; set them when the table is created, or by "
-            "LanceTable.addColumns"
+            "LanceTable.add_columns"
         )
     return None if new.type == old.type else new.type
 

@@ -1,4 +1,4 @@
-"""Joins with `APPROX NEAREST k BY` a distance of a table: planned as `LanceTable.nearestJoin`."""
+"""Joins with `APPROX NEAREST k BY` a distance of a table: planned as `LanceTable.nearest_join`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def join_nearest(arguments: Mapping[str, Any]) -> dict[str, Any]:
     ----------
     arguments : mapping
         ``options`` of the table, with its path; ``column`` of vectors, and ``columns`` of the
-        result; ``k``, ``metric`` and ``how``, as `LanceTable.nearestJoin` has them; ``settings``
+        result; ``k``, ``metric`` and ``how``, as `LanceTable.nearest_join` has them; ``settings``
         of the session (`approximate_settings`); ``nearest``, other arguments of the search, and its
         ``filter``, if it has them; and ``driver`` of the call. The call is given the
         queries, whose last column has the vectors.
@@ -51,7 +51,7 @@ def join_nearest(arguments: Mapping[str, Any]) -> dict[str, Any]:
         An option of the table chooses rows or columns, a name is a path, or the queries have a type
         that tasks in Python do not get.
     LanceError
-        As `LanceTable.nearestJoin`.
+        As `LanceTable.nearest_join`.
     """
     options = dict(arguments["options"])
     parsed = ReadOptions.parse(options)
@@ -75,7 +75,7 @@ def join_nearest(arguments: Mapping[str, Any]) -> dict[str, Any]:
         # Refuses types that tasks in Python do not get.
         batch_schema(queries.schema)
         options = {name: value for name, value in options.items() if name.lower() != "path"}
-        joined = LanceTable.forPath(spark, parsed.path, **options).nearestJoin(
+        joined = LanceTable.forPath(spark, parsed.path, **options).nearest_join(
             queries,
             (_VECTOR, arguments["column"]),
             arguments["k"],
@@ -96,4 +96,4 @@ def join_nearest(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_broadcast(value: Any) -> NoReturn:
-    raise UnsupportedError("the table has too many fragments for NEAREST BY; use nearestJoin")
+    raise UnsupportedError("the table has too many fragments for NEAREST BY; use nearest_join")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.keywords import declared_by
-from lance_spark.scan.search_keywords import NearestKeywords
+from lance_spark.scan.search_keywords import VectorIndexKeywords
 from lance_spark.spark.options.declared import SearchReadKeywords
 
 
@@ -87,9 +87,7 @@ READ_FLAGS = tuple(
     name for name, item in declared_by(SearchReadKeywords).items() if item.keyword.default is False
 )
 #: Parameters that are keys of `nearest`.
-NEAREST_KEYS = tuple(
-    name for name, item in declared_by(NearestKeywords).items() if item.type == "int | None"
-)
+NEAREST_KEYS = tuple(declared_by(VectorIndexKeywords))
 _SHARED = {
     "columns": _NAMES,
     "offset": _ROWS,

@@ -86,7 +86,7 @@ class ReadOptions(ReadFields):
         if "nearest" in plain and "full_text_query" in plain:
             raise InvalidOptionError(
                 "options nearest and full_text_query exclude each other: set only one, or use "
-                "LanceTable.hybridSearch"
+                "LanceTable.hybrid_search"
             )
         values = parsed(ReadFields, plain)
         if "timestamp" in values:

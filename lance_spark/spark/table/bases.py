@@ -44,8 +44,8 @@ def bases_frame(handle: TableHandle) -> DataFrame:
 
 
 def repaired_branches(handle: TableHandle) -> DataFrame:
-    """Update the paths in branches of a copied table; see `LanceTable.repairBranches`."""
-    table = handle.writable("repairBranches")
+    """Update the paths in branches of a copied table; see `LanceTable.repair_branches`."""
+    table = handle.writable("repair_branches")
     rows = [
         (repair.branch, repair.version, list(repair.bases), repair.problem or None)
         for repair in repair_branches(table.main)
@@ -56,7 +56,7 @@ def repaired_branches(handle: TableHandle) -> DataFrame:
 def with_target_bases(
     handle: TableHandle, target_bases: Sequence[str] | None, target_all_bases: bool | None
 ) -> TableHandle:
-    """Return a table with other targets of data files; see `LanceTable.withTargetBases`."""
+    """Return a table with other targets of data files; see `LanceTable.with_target_bases`."""
     TargetBases(target_bases, target_all_bases)  # type: ignore[arg-type]
     names = ("target_bases", "target_all_bases")
     options = {name: text for name, text in handle.options.items() if name.lower() not in names}
@@ -74,10 +74,10 @@ def move_fragments(
     fragment_ids: Collection[int] | None,
     commit: CommitOptions,
 ) -> DataFrame:
-    """Rewrite fragments to a base path; see `LanceTable.moveFragments`."""
+    """Rewrite fragments to a base path; see `LanceTable.move_fragments`."""
     if where is not None and fragment_ids is not None:
-        raise InvalidInputError("moveFragments: set where or fragment_ids, not both")
-    table = with_target(handle.writable("moveFragments"), base)
+        raise InvalidInputError("move_fragments: set where or fragment_ids, not both")
+    table = with_target(handle.writable("move_fragments"), base)
     chosen = None if fragment_ids is None else check_fragment_ids(table, fragment_ids)
     with Compaction(CompactionOptions(), commit) as compaction:
 
@@ -93,5 +93,5 @@ def move_fragments(
             return manifest, compaction.metrics
 
         target = with_target_bases(handle, [base], None)
-        metrics = target.change("moveFragments", plan, commit)
+        metrics = target.change("move_fragments", plan, commit)
     return compaction_frame(handle, metrics)

@@ -29,7 +29,7 @@ def add_columns(
     options: Mapping[str, Any] | None,
     commit: CommitOptions,
 ) -> ChangeResult:
-    """Add columns that are computed from others; see `LanceTable.addColumns`."""
+    """Add columns that are computed from others; see `LanceTable.add_columns`."""
     from lance_spark.mutations.columns.fill import Computation
     from lance_spark.spark.table.jobs.add_columns import add_expressions
 
@@ -53,7 +53,7 @@ def add_columns_from(
     options: Mapping[str, Any] | None,
     commit: CommitOptions,
 ) -> ChangeResult:
-    """Add the columns of a DataFrame, joined by a key; see `LanceTable.addColumnsFrom`."""
+    """Add the columns of a DataFrame, joined by a key; see `LanceTable.add_columns_from`."""
     from lance_spark.mutations.columns.fill import Computation
     from lance_spark.spark.table.jobs.add_columns import add_from
 
@@ -83,7 +83,7 @@ def add_columns_from(
 def update_columns_from(
     handle: TableHandle, source: DataFrame, key: str | Sequence[str], commit: CommitOptions
 ) -> ChangeResult:
-    """Update columns by the values of a DataFrame; see `LanceTable.updateColumnsFrom`."""
+    """Update columns by the values of a DataFrame; see `LanceTable.update_columns_from`."""
     from lance_spark.spark.table.jobs.add_columns import update_from
 
     keys = [key] if isinstance(key, str) else list(key)
@@ -98,7 +98,7 @@ def update_columns_from(
 
 
 def drop_columns(handle: TableHandle, names: Sequence[str], commit: CommitOptions) -> ChangeResult:
-    """Drop columns; see `LanceTable.dropColumns`."""
+    """Drop columns; see `LanceTable.drop_columns`."""
     from lance_spark.mutations.columns.drop import drop_columns as drop
 
     table = handle.writable("drop columns")
@@ -109,7 +109,7 @@ def drop_columns(handle: TableHandle, names: Sequence[str], commit: CommitOption
 def reorder_columns(
     handle: TableHandle, names: Sequence[str], commit: CommitOptions
 ) -> ChangeResult:
-    """Move columns to the front; see `LanceTable.reorderColumns`."""
+    """Move columns to the front; see `LanceTable.reorder_columns`."""
     from lance_spark.mutations.columns.alter import reorder_columns as reorder
 
     table = handle.writable("reorder columns")
@@ -120,7 +120,7 @@ def reorder_columns(
 def rename_column(
     handle: TableHandle, name: str, new_name: str, commit: CommitOptions
 ) -> ChangeResult:
-    """Rename a column; see `LanceTable.renameColumn`."""
+    """Rename a column; see `LanceTable.rename_column`."""
     return _alter(handle, {"path": name, "name": new_name}, commit)
 
 
@@ -131,7 +131,7 @@ def alter_column(
     data_type: str | DataType | pa.DataType | None,
     commit: CommitOptions,
 ) -> ChangeResult:
-    """Change the nullability or the type of a column; see `LanceTable.alterColumn`."""
+    """Change the nullability or the type of a column; see `LanceTable.alter_column`."""
     alteration: dict[str, Any] = {"path": name}
     if nullable is not None:
         alteration["nullable"] = nullable

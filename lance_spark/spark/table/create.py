@@ -156,7 +156,7 @@ class TableBuilder:
         if generatedAlwaysAs is not None:
             raise UnsupportedError(
                 f"column {colName!r}: Lance has no generated columns; compute its values once, by "
-                "addColumns"
+                "add_columns"
             )
         dtype = spark_type(dataType, colName)
         encoding: dict[str, str] = {}

@@ -41,7 +41,7 @@ CHECK_STEP = "compare an index with its column"
 def create_index(
     handle: TableHandle, request: IndexRequest, num_segments: int | None, commit: CommitOptions
 ) -> ChangeResult:
-    """Create an index; see `LanceTable.createIndex`."""
+    """Create an index; see `LanceTable.create_index`."""
 
     def plan(job: Job, dataset: Dataset) -> tuple[Manifest, ChangeResult]:
         count = num_segments or default_segments(
@@ -60,7 +60,7 @@ def create_index(
 def optimize_indices(
     handle: TableHandle, request: OptimizeRequest, commit: CommitOptions
 ) -> ChangeResult:
-    """Extend indexes to rows that they do not cover; see `LanceTable.optimizeIndices`."""
+    """Extend indexes to rows that they do not cover; see `LanceTable.optimize_indices`."""
 
     def plan(job: Job, dataset: Dataset) -> tuple[Manifest, ChangeResult]:
         complete = replace(request, parallelism=parallelism(handle.spark))
@@ -95,7 +95,7 @@ def indexes_frame(handle: TableHandle) -> DataFrame:
 
 
 def check_index(handle: TableHandle, name: str) -> DataFrame:
-    """Compare an index with its column; see `LanceTable.checkIndex`."""
+    """Compare an index with its column; see `LanceTable.check_index`."""
     table = handle.dataset()._table
     tasks = plan_check(table, name)
     with Job(handle.spark, table, "check index") as job:

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from lance_spark.keywords import checked, of_group
 from lance_spark.scan.fragment.row_meta import QUERY_INDEX
-from lance_spark.scan.search_keywords import IndexSearchKeywords, NearestKeywords
+from lance_spark.scan.search_keywords import (
+    IndexSearchKeywords,
+    NearestKeywords,
+    VectorIndexKeywords,
+)
 from lance_spark.spark.job import job_group
 from lance_spark.spark.table.searches import nearest_keys
 
@@ -23,7 +27,11 @@ _QUERY = "query_vector"
 
 
 class JoinKeywords(NearestKeywords, IndexSearchKeywords, total=False):
-    """Keywords of `LanceTable.nearestJoin`."""
+    """Keywords of `LanceTable.nearest_join`."""
+
+
+class RecallKeywords(VectorIndexKeywords, IndexSearchKeywords, total=False):
+    """Keywords of `LanceTable.index_recall`, which searches by the metric of the index."""
 
 
 def nearest_join(
@@ -40,7 +48,7 @@ def nearest_join(
     blob_handling: str | None = None,
     **keywords: Unpack[JoinKeywords],
 ) -> DataFrame:
-    """Return queries with the rows whose vectors are nearest; see `LanceTable.nearestJoin`."""
+    """Return queries with the rows whose vectors are nearest; see `LanceTable.nearest_join`."""
     from lance_spark.spark.table.jobs.nearest_join import nearest_join as join
 
     return join(
@@ -59,9 +67,9 @@ def nearest_join(
 
 
 def index_recall(
-    handle: TableHandle, name: str, sample: int, k: int, seed: int, keywords: JoinKeywords
+    handle: TableHandle, name: str, sample: int, k: int, seed: int, keywords: RecallKeywords
 ) -> IndexRecall:
-    """Measure how many of the nearest rows an index finds; see `LanceTable.indexRecall`."""
+    """Measure how many of the nearest rows an index finds; see `LanceTable.index_recall`."""
     from lance_spark.dataset.recall import plan_recall
 
     dataset = handle.dataset()

@@ -22,7 +22,7 @@ from lance_spark.mutations.indexes.optimize import OptimizeRequest
 from lance_spark.spark.options.declared import RowKeywords, SearchReadKeywords
 from lance_spark.spark.table.base import ChangeResult, TableHandle, option_text, option_texts
 from lance_spark.spark.table.dataframes import without_version
-from lance_spark.spark.table.joins import JoinKeywords
+from lance_spark.spark.table.joins import JoinKeywords, RecallKeywords
 from lance_spark.spark.table.maintenance import IGNORED, OptimizeKeywords
 from lance_spark.spark.table.searches import VectorSearchKeywords
 from lance_spark.storage.uri import parse_uri
@@ -339,7 +339,7 @@ class LanceTable:
         return vector_search(self._handle, column, q, k, columns, options)
 
     @also_takes(SearchReadKeywords)
-    def hybridSearch(  # noqa: N802 - Spark's habit
+    def hybrid_search(
         self,
         text: QueryLike,
         q: Any,
@@ -394,7 +394,7 @@ class LanceTable:
 
         Examples
         --------
-        >>> table.hybridSearch("quick fox", [0.1, 0.7], k=5).show()  # doctest: +SKIP
+        >>> table.hybrid_search("quick fox", [0.1, 0.7], k=5).show()  # doctest: +SKIP
         """
         from lance_spark.spark.table.searches import hybrid_search
 
@@ -413,7 +413,7 @@ class LanceTable:
             options,
         )
 
-    def nearestJoin(  # noqa: N802 - Spark's habit
+    def nearest_join(
         self,
         queries: DataFrame,
         on: str | tuple[str, str],
@@ -464,7 +464,7 @@ class LanceTable:
 
         Examples
         --------
-        >>> table.nearestJoin(users, ("taste", "vector"), k=5, columns=["id"])  # doctest: +SKIP
+        >>> table.nearest_join(users, ("taste", "vector"), k=5, columns=["id"])  # doctest: +SKIP
         """
         from lance_spark.spark.table.joins import nearest_join
 
@@ -590,7 +590,7 @@ class LanceTable:
             selectors,
         )
 
-    def updateColumns(  # noqa: N802 - Spark's habit
+    def update_columns(
         self,
         columns: Mapping[str, str | Column],
         **keywords: Unpack[RetryKeywords],
@@ -616,7 +616,7 @@ class LanceTable:
         """
         return self.update(None, columns, mode="columns", **keywords)
 
-    def replaceWhere(  # noqa: N802 - Spark's habit
+    def replace_where(
         self,
         source: DataFrame,
         condition: str | Column,
@@ -726,7 +726,7 @@ class LanceTable:
 
     # Columns
 
-    def addColumns(  # noqa: N802 - Spark's habit
+    def add_columns(
         self,
         columns: Mapping[str, str | Column],
         *,
@@ -769,7 +769,7 @@ class LanceTable:
         commit = CommitOptions.of(**keywords)
         return add_columns(self._handle, columns, nullable, options, commit)
 
-    def addColumnsFrom(  # noqa: N802 - Spark's habit
+    def add_columns_from(
         self,
         source: DataFrame,
         key: str | Sequence[str],
@@ -795,7 +795,7 @@ class LanceTable:
             ``null``: rows whose key is not in the DataFrame get nulls. ``error``: such a row is an
             error.
         options : mapping, optional
-            As in `addColumns`.
+            As in `add_columns`.
 
         Raises
         ------
@@ -812,7 +812,7 @@ class LanceTable:
         commit = CommitOptions.of(**keywords)
         return add_columns_from(self._handle, source, key, missing, options, commit)
 
-    def updateColumnsFrom(  # noqa: N802 - Spark's habit
+    def update_columns_from(
         self,
         source: DataFrame,
         key: str | Sequence[str],
@@ -830,7 +830,7 @@ class LanceTable:
             The key, and columns of the table, with one row per key. Values are cast to the types of
             the columns.
         key : str or sequence of str
-            As in `addColumnsFrom`.
+            As in `add_columns_from`.
 
         Raises
         ------
@@ -848,7 +848,7 @@ class LanceTable:
 
         return update_columns_from(self._handle, source, key, CommitOptions.of(**keywords))
 
-    def dropColumns(  # noqa: N802 - Spark's habit
+    def drop_columns(
         self,
         *names: str,
         **keywords: Unpack[RetryKeywords],
@@ -863,7 +863,7 @@ class LanceTable:
 
         return drop_columns(self._handle, names, CommitOptions.of(**keywords))
 
-    def renameColumn(  # noqa: N802 - Spark's habit
+    def rename_column(
         self,
         name: str,
         new_name: str,
@@ -879,7 +879,7 @@ class LanceTable:
 
         return rename_column(self._handle, name, new_name, CommitOptions.of(**keywords))
 
-    def alterColumn(  # noqa: N802 - Spark's habit
+    def alter_column(
         self,
         name: str,
         *,
@@ -912,7 +912,7 @@ class LanceTable:
         commit = CommitOptions.of(**keywords)
         return alter_column(self._handle, name, nullable, data_type, commit)
 
-    def reorderColumns(  # noqa: N802 - Spark's habit
+    def reorder_columns(
         self,
         *names: str,
         **keywords: Unpack[RetryKeywords],
@@ -934,7 +934,7 @@ class LanceTable:
     # Indexes
 
     @also_takes(RetryKeywords)
-    def createIndex(  # noqa: N802 - Spark's habit
+    def create_index(
         self,
         column: str,
         index_type: str | IndexConfig,
@@ -988,7 +988,7 @@ class LanceTable:
 
         Examples
         --------
-        >>> table.createIndex("user_id", "BTREE")  # doctest: +SKIP
+        >>> table.create_index("user_id", "BTREE")  # doctest: +SKIP
         >>> table.toDF().where("user_id = 17").show()  # doctest: +SKIP
         """
         from lance_spark.spark.table.indexes import create_index
@@ -1005,7 +1005,7 @@ class LanceTable:
         )
         return create_index(self._handle, request, num_segments, commit)
 
-    def dropIndex(  # noqa: N802 - Spark's habit
+    def drop_index(
         self,
         name: str,
         **keywords: Unpack[CommitKeywords],
@@ -1014,7 +1014,7 @@ class LanceTable:
         self._handle.writable("drop index")
         return ChangeResult(self.dataset().drop_index(name, **keywords).version)
 
-    def optimizeIndices(  # noqa: N802 - Spark's habit
+    def optimize_indices(
         self,
         index_names: Sequence[str] | None = None,
         *,
@@ -1072,7 +1072,7 @@ class LanceTable:
 
         return indexes_frame(self._handle)
 
-    def checkIndex(self, name: str) -> DataFrame:  # noqa: N802 - Spark's habit
+    def check_index(self, name: str) -> DataFrame:
         """Compare an index with its column, and return a row for each segment of the index.
 
         Each task reads one segment, and the column of the fragments that it covers. Nothing is
@@ -1094,20 +1094,20 @@ class LanceTable:
 
         Examples
         --------
-        >>> table.checkIndex("user_id_idx").where("NOT is_valid").show()  # doctest: +SKIP
+        >>> table.check_index("user_id_idx").where("NOT is_valid").show()  # doctest: +SKIP
         """
         from lance_spark.spark.table.indexes import check_index
 
         return check_index(self._handle, name)
 
-    def indexRecall(  # noqa: N802 - Spark's habit
+    def index_recall(
         self,
         name: str,
         sample: int = 100,
         k: int = 10,
         *,
         seed: int = 0,
-        **keywords: Unpack[JoinKeywords],
+        **keywords: Unpack[RecallKeywords],
     ) -> IndexRecall:
         """Measure how many of the nearest rows an index of vectors finds.
 
@@ -1133,7 +1133,7 @@ class LanceTable:
 
         Examples
         --------
-        >>> table.indexRecall("vector_idx", nprobes=20).recall  # doctest: +SKIP
+        >>> table.index_recall("vector_idx", nprobes=20).recall  # doctest: +SKIP
         0.97
         """
         from lance_spark.spark.table.joins import index_recall
@@ -1385,7 +1385,7 @@ class LanceTable:
         time = {"timestamp": option_text(timestamp)}
         return restore(self._handle, time, CommitOptions.of(**keywords))
 
-    def restoreToTag(  # noqa: N802 - Spark's habit
+    def restore_to_tag(
         self,
         tag: str,
         **keywords: Unpack[RetryKeywords],
@@ -1414,7 +1414,7 @@ class LanceTable:
 
         return tags_frame(self._handle)
 
-    def createTag(  # noqa: N802 - Spark's habit
+    def create_tag(
         self,
         name: str,
         version: int | str | None = None,
@@ -1436,15 +1436,15 @@ class LanceTable:
         """
         self.dataset().tags.create(name, version)
 
-    def updateTag(  # noqa: N802 - Spark's habit
+    def update_tag(
         self,
         name: str,
         version: int | str | None = None,
     ) -> None:
-        """Move a tag to another version; see `createTag`."""
+        """Move a tag to another version; see `create_tag`."""
         self.dataset().tags.update(name, version)
 
-    def deleteTag(self, name: str) -> None:  # noqa: N802 - Spark's habit
+    def delete_tag(self, name: str) -> None:
         """Delete a tag. Its version stays.
 
         Raises
@@ -1470,7 +1470,7 @@ class LanceTable:
 
         return branches_frame(self._handle)
 
-    def createBranch(  # noqa: N802 - Spark's habit
+    def create_branch(
         self,
         name: str,
         version: int | str | None = None,
@@ -1482,7 +1482,7 @@ class LanceTable:
         name : str
             Letters, digits, ".", "-", "_", with "/" between parts.
         version : int or str, optional
-            As in `createTag`.
+            As in `create_tag`.
 
         Raises
         ------
@@ -1492,7 +1492,7 @@ class LanceTable:
         self.dataset().create_branch(name, version)
         return self.checkout(branch=name)
 
-    def deleteBranch(self, name: str) -> None:  # noqa: N802 - Spark's habit
+    def delete_branch(self, name: str) -> None:
         """Delete a branch with all its versions.
 
         Raises
@@ -1549,7 +1549,7 @@ class LanceTable:
             True: the new table refers to the files of this table. Tag the version then, so that
             `vacuum` keeps these files. False: all files are copied.
         version : int or str, optional
-            As in `createTag`.
+            As in `create_tag`.
 
         Raises
         ------
@@ -1585,7 +1585,7 @@ class LanceTable:
 
         return bases_frame(self._handle)
 
-    def addBases(  # noqa: N802 - Spark's habit
+    def add_bases(
         self,
         bases: Iterable[BaseLike],
         **keywords: Unpack[CommitKeywords],
@@ -1611,10 +1611,10 @@ class LanceTable:
         """
         from lance_spark.mutations.metadata_updates import add_bases
 
-        table = self._handle.writable("addBases")
+        table = self._handle.writable("add_bases")
         return ChangeResult(add_bases(table, bases, CommitOptions.of(**keywords)).version)
 
-    def repointBase(  # noqa: N802 - Spark's habit
+    def repoint_base(
         self,
         base: int | str,
         path: str,
@@ -1650,10 +1650,10 @@ class LanceTable:
         """
         from lance_spark.mutations.metadata_updates import repoint_base
 
-        table = self._handle.writable("repointBase")
+        table = self._handle.writable("repoint_base")
         return ChangeResult(repoint_base(table, base, path, CommitOptions.of(**keywords)).version)
 
-    def repairBranches(self) -> DataFrame:  # noqa: N802 - Spark's habit
+    def repair_branches(self) -> DataFrame:
         """Update the absolute paths in the branches of a table that was copied or moved.
 
         A branch refers to files of the main branch, or of other branches, by an absolute path. In a
@@ -1676,7 +1676,7 @@ class LanceTable:
 
         return repaired_branches(self._handle)
 
-    def withTargetBases(  # noqa: N802 - Spark's habit
+    def with_target_bases(
         self,
         target_bases: Sequence[str] | None = None,
         *,
@@ -1702,13 +1702,13 @@ class LanceTable:
 
         Examples
         --------
-        >>> table.withTargetBases(["cold"]).optimize()
+        >>> table.with_target_bases(["cold"]).optimize()
         """
         from lance_spark.spark.table.bases import with_target_bases
 
         return self._of(with_target_bases(self._handle, target_bases, target_all_bases))
 
-    def moveFragments(  # noqa: N802 - Spark's habit
+    def move_fragments(
         self,
         base: str,
         where: str | Column | None = None,
@@ -1748,7 +1748,7 @@ class LanceTable:
 
         Examples
         --------
-        >>> table.moveFragments("cold", "day < '2024-01-01'")
+        >>> table.move_fragments("cold", "day < '2024-01-01'")
         """
         from lance_spark.spark.table.bases import move_fragments
 
@@ -1757,7 +1757,7 @@ class LanceTable:
 
     # MemWAL
 
-    def initializeMemWal(  # noqa: N802 - Spark's habit
+    def initialize_mem_wal(
         self,
         bucket_column: str | None = None,
         num_buckets: int | None = None,
@@ -1797,7 +1797,7 @@ class LanceTable:
 
         Examples
         --------
-        >>> table.initializeMemWal(bucket_column="id", num_buckets=4)  # doctest: +SKIP
+        >>> table.initialize_mem_wal(bucket_column="id", num_buckets=4)  # doctest: +SKIP
         """
         from lance_spark.mem_wal.setup.initialize import initialize_mem_wal
 
@@ -1831,7 +1831,7 @@ class LanceTable:
 
         return shards_frame(self._handle)
 
-    def compactMemWal(  # noqa: N802 - Spark's habit
+    def compact_mem_wal(
         self,
         flush: bool = False,
         **keywords: Unpack[RetryKeywords],
@@ -1860,7 +1860,7 @@ class LanceTable:
 
         return compact(self._handle, flush, CommitOptions.of(**keywords))
 
-    def cleanMemWal(self, older_than: timedelta = DEFAULT_GRACE) -> DataFrame:  # noqa: N802 - Spark's habit
+    def clean_mem_wal(self, older_than: timedelta = DEFAULT_GRACE) -> DataFrame:
         """Remove files of the MemWAL that no reader or writer needs any more.
 
         Parameters
@@ -1884,7 +1884,7 @@ class LanceTable:
 
         return clean(self._handle, older_than)
 
-    def disableMemWal(  # noqa: N802 - Spark's habit
+    def disable_mem_wal(
         self,
         compact: bool = True,
         **keywords: Unpack[CommitKeywords],

@@ -47,7 +47,7 @@ def shards_frame(handle: TableHandle) -> DataFrame:
 
 
 def compact(handle: TableHandle, flush: bool, commit: CommitOptions) -> ChangeResult:
-    """Bring the rows of all SSTables into the table; see `LanceTable.compactMemWal`."""
+    """Bring the rows of all SSTables into the table; see `LanceTable.compact_mem_wal`."""
     table = handle.writable("compact the MemWAL")
     if flush:
         flush_logs(table)
@@ -58,14 +58,14 @@ def compact(handle: TableHandle, flush: bool, commit: CommitOptions) -> ChangeRe
 
 
 def clean(handle: TableHandle, older_than: timedelta) -> DataFrame:
-    """Remove files that nobody needs; see `LanceTable.cleanMemWal`."""
+    """Remove files that nobody needs; see `LanceTable.clean_mem_wal`."""
     stats = clean_mem_wal(handle.writable("clean the MemWAL"), older_than)
     row = (stats.bytes_removed, stats.sstables_removed, stats.entries_removed)
     return handle.data_frame([row], MEM_WAL_CLEANUP_COLUMNS)
 
 
 def disable(handle: TableHandle, compacts: bool, commit: CommitOptions) -> ChangeResult:
-    """Remove the MemWAL with all its files; see `LanceTable.disableMemWal`."""
+    """Remove the MemWAL with all its files; see `LanceTable.disable_mem_wal`."""
     table = handle.writable("disable the MemWAL")
     if compacts and Dataset(table).mem_wal_index_details() is not None:
         compact(handle, True, commit)

@@ -111,7 +111,7 @@ def hybrid_search(
     nearest: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> DataFrame:
-    """Return rows that two searches find; see `LanceTable.hybridSearch`."""
+    """Return rows that two searches find; see `LanceTable.hybrid_search`."""
     check_least("k", k, 1)
     if candidates is not None:
         check_least("candidates", candidates, 1)
@@ -126,7 +126,7 @@ def hybrid_search(
         read = None if match.columns is None else [*match.columns]
     vectors = vector_search(handle, column, q, number, read, {**nearest, **shared})
     if _is_batch(vectors):
-        raise InvalidInputError("hybridSearch takes one vector; search for each of several ones")
+        raise InvalidInputError("hybrid_search takes one vector; search for each of several ones")
     texts = text_search(handle, text, read, number, shared)
     names = [name for name in texts.columns if name != SCORE.name]
     if callable(reranker):

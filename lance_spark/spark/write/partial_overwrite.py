@@ -239,7 +239,7 @@ def replacing_writer(
         condition = text.predicate()
     except InvalidInputError as error:
         raise InvalidOptionError(
-            f"option replaceWhere: {error}. Use LanceTable.replaceWhere for conditions that only "
+            f"option replaceWhere: {error}. Use LanceTable.replace_where for conditions that only "
             "Spark supports"
         ) from None
     _check_given(list(condition.columns()), names, name, "replaceWhere")

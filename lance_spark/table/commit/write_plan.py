@@ -250,7 +250,7 @@ def _choose_targets(
             raise InvalidOptionError(
                 f"{store.display}: initial_bases are for a new table, and this table exists and "
                 "does not have all of them; add base paths to it by Dataset.add_bases or "
-                "LanceTable.addBases"
+                "LanceTable.add_bases"
             )
         base_paths = dict(base.base_paths)
     check_base_params(storage_options, [path.path for path in base_paths.values()], store.display)

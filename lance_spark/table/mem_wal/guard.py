@@ -134,7 +134,7 @@ def _check_no_shards(store: ObjectStore, change: str) -> None:
         raise UnsupportedFeatureError(
             f"{store.display}: {change}: its MemWAL (index {MEM_WAL}) has {len(shards)} shards, "
             "whose rows would appear in the changed table; disable the MemWAL before "
-            "(Dataset.disable_mem_wal, LanceTable.disableMemWal)"
+            "(Dataset.disable_mem_wal, LanceTable.disable_mem_wal)"
         )
 
 
@@ -161,7 +161,7 @@ def check_no_fresh_rows(store: ObjectStore, details: MemWalDetails, change: str)
             f"{store.display}: {change}: shard {fresh} of the MemWAL (index {MEM_WAL}) has rows "
             "that are not in the base table, which would hide or undo the change, or be lost; "
             "change rows through the MemWAL, or compact it before (Dataset.compact_mem_wal, "
-            "LanceTable.compactMemWal)"
+            "LanceTable.compact_mem_wal)"
         )
 
 
@@ -177,8 +177,8 @@ def schema_refusal(store: ObjectStore, change: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
         f"{store.display}: {change}: the table has a MemWAL (index {MEM_WAL}), whose rows "
         "this change would not reach; disable the MemWAL before (Dataset.disable_mem_wal, "
-        "LanceTable.disableMemWal), which brings its rows into the table, and initialize it again "
-        "after the change"
+        "LanceTable.disable_mem_wal), which brings its rows into the table, and initialize it "
+        "again after the change"
     )
 
 
@@ -249,8 +249,8 @@ def _check_new_ids(store: ObjectStore, details: MemWalDetails, added: Mapping[in
         raise UnsupportedFeatureError(
             f"{store.display}: column {added[used]!r} would get the field id {used} of a dropped "
             f"column, for which rows of the MemWAL (index {MEM_WAL}) still have values; compact it "
-            "before, with the rows of its logs (Dataset.compact_mem_wal, LanceTable.compactMemWal, "
-            "flush=True)"
+            "before, with the rows of its logs (Dataset.compact_mem_wal, "
+            "LanceTable.compact_mem_wal, flush=True)"
         )
 
 

@@ -39,7 +39,7 @@ def record_compacted(
         raise InvalidInputError(
             f"{name}: the table has no index {MEM_WAL}, so the progress of a compaction cannot be "
             "recorded; initialize a MemWAL first (Dataset.initialize_mem_wal, "
-            "LanceTable.initializeMemWal)"
+            "LanceTable.initialize_mem_wal)"
         )
     details = decode(index, name)
     tables = list(tables)

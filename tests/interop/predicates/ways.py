@@ -14,7 +14,7 @@ Those below run Spark jobs.
 | --- | --- |
 | `where` | `DataFrame.where` with push-down |
 | `option` | the option `filter` |
-| `delete`, `update`, `replaceWhere`, `merge`, `merge by source` | `LanceTable` |
+| `delete`, `update`, `replace_where`, `merge`, `merge by source` | `LanceTable` |
 | `merge insert` | conditions of `whenNotMatchedInsert`, which are about the source |
 | `replaceWhere option` | an overwrite with the option `replaceWhere` |
 """
@@ -194,7 +194,7 @@ def _no_rows(bench: Bench) -> Any:
 
 
 def replace_where(bench: Bench, predicate_text: str) -> frozenset[int]:
-    return _changed(bench, lambda table: table.replaceWhere(_no_rows(bench), predicate_text))
+    return _changed(bench, lambda table: table.replace_where(_no_rows(bench), predicate_text))
 
 
 def replace_option(bench: Bench, predicate_text: str) -> frozenset[int]:
@@ -272,7 +272,7 @@ JOBS: dict[str, Callable[[Bench, str], Any]] = {
     "option": option,
     "delete": delete,
     "update": update,
-    "replaceWhere": replace_where,
+    "replace_where": replace_where,
     "replaceWhere option": replace_option,
     "merge": merge,
     "merge by source": merge_by_source,

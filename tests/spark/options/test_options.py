@@ -12,7 +12,14 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from lance_spark.errors import InvalidOptionError, LanceError
 from lance_spark.spark.datasource import options_of, with_options
-from lance_spark.spark.options.names import FILTER_TREE, INTERNAL_NAMES, SHOWN_NAMES
+from lance_spark.spark.options.declared import ReadFields
+from lance_spark.spark.options.names import (
+    FILTER_TREE,
+    INTERNAL_NAMES,
+    SHOWN_NAMES,
+    STATE_NAMES,
+    VIEW_NAMES,
+)
 from lance_spark.spark.options.read import ReadOptions, with_offsets
 from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.types.mapping import to_spark_schema
@@ -39,6 +46,23 @@ def test_read_options_are_typed() -> None:
         batch_size=100,
         target_rows_per_partition=5,
     )
+
+
+def test_options_that_choose_a_version() -> None:
+    """Reads with the other options read the same version: of a query, or that it changes."""
+    assert {*ReadFields.declared} - {*VIEW_NAMES} == {
+        "version",
+        "tag",
+        "branch",
+        "timestamp",
+        "fresh",
+    }
+    columns = {"columns", "blob_handling", "full_text_query", "fulltextquery", "nearest"}
+    columns |= {"with_row_id", "with_row_address", "read_change_feed", "readchangefeed"}
+    versions = {"version", "versionasof", "snapshot-id", "tag", "branch"}
+    versions |= {"timestamp", "timestampasof", "asof", "ending_version", "endingversion"}
+    versions |= {"ending_timestamp", "endingtimestamp"}
+    assert {*STATE_NAMES} == columns | versions
 
 
 def test_names_of_versions_in_other_formats() -> None:

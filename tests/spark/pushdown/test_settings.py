@@ -150,7 +150,7 @@ def merged(table: LanceTable, spark: Any, condition: str) -> None:
 
 
 def replaced(table: LanceTable, spark: Any, condition: str) -> None:
-    table.replaceWhere(spark.createDataFrame([], "id long"), condition)
+    table.replace_where(spark.createDataFrame([], "id long"), condition)
 
 
 def updated(table: LanceTable, spark: Any, condition: str) -> None:
@@ -161,7 +161,7 @@ METHODS = {
     "delete": lambda table, spark, condition: table.delete(condition),
     "update": updated,
     "merge": merged,
-    "replaceWhere": replaced,
+    "replace_where": replaced,
 }
 
 
@@ -171,7 +171,7 @@ METHODS = {
     [("delete", *case) for case in CASES]
     + [
         (entry, *case)
-        for number, entry in enumerate(("update", "merge", "replaceWhere"))
+        for number, entry in enumerate(("update", "merge", "replace_where"))
         for place, case in enumerate(SOME)
         if ALL_CELLS or place % 3 == number
     ],

@@ -185,13 +185,13 @@ def test_names_of_columns_in_another_case(catalog: TestCatalog) -> None:
     )
     table = LanceTable.forName(spark, f"{catalog.name}.cased")
     assert table.indexes().head()["fields"] == ["userId"]
-    table.addColumnsFrom(spark.sql("SELECT 1L AS USERID, 5 AS z"), "userid")
-    table.createIndex("WORD", "BITMAP")
-    table.alterColumn("S.KID", data_type="long")
-    table.reorderColumns("WORD")
+    table.add_columns_from(spark.sql("SELECT 1L AS USERID, 5 AS z"), "userid")
+    table.create_index("WORD", "BITMAP")
+    table.alter_column("S.KID", data_type="long")
+    table.reorder_columns("WORD")
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
-        for change in (lambda: table.dropColumns("Z"), lambda: table.renameColumn("WORD", "w")):
+        for change in (lambda: table.drop_columns("Z"), lambda: table.rename_column("WORD", "w")):
             with pytest.raises(InvalidInputError, match="no field"):
                 change()
         assert "no field 'Z'" in catalog.refusal(
@@ -200,7 +200,7 @@ def test_names_of_columns_in_another_case(catalog: TestCatalog) -> None:
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
     catalog.sql("CALL CAT.system.drop_columns('cased', array('Z'))")
-    table.renameColumn("WORD", "w")
+    table.rename_column("WORD", "w")
     schema = catalog.pylance("cased").schema
     assert (schema.names, schema.field("s").type) == (
         ["w", "userId", "s"],
@@ -321,8 +321,8 @@ def test_versions_tags_and_branches(catalog: TestCatalog) -> None:
 
     catalog.run(["CREATE TABLE CAT.h AS SELECT 1 AS id", "INSERT INTO CAT.h VALUES (2)"])
     table = LanceTable.forPath(catalog.spark, str(catalog.root / "h.lance"))
-    table.createTag("first", 1)
-    table.createBranch("side", 1)
+    table.create_tag("first", 1)
+    table.create_branch("side", 1)
     for version in "1", "'1'", "'first'", "'side'":
         assert catalog.sql(f"SELECT * FROM CAT.h VERSION AS OF {version}") == [(1,)]
     assert len(catalog.sql("SELECT * FROM CAT.h TIMESTAMP AS OF current_timestamp()")) == 2

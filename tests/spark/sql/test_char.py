@@ -49,8 +49,8 @@ def test_writes_pad_and_check(spark: Any, catalog: TestCatalog) -> None:
         with pytest.raises(Exception, match="which cannot hold"):
             table.update("true", {"c": f"'{c}'", "v": f"'{v}'"})
     keyed = spark.sql("SELECT 'd' AS c, 'e' AS v")
-    table.updateColumnsFrom(keyed, "c")
-    table.addColumnsFrom(spark.sql("SELECT 'd' AS c, 5 AS n"), "c")
+    table.update_columns_from(keyed, "c")
+    table.add_columns_from(spark.sql("SELECT 'd' AS c, 5 AS n"), "c")
     assert catalog.rows("t") == [{"id": 1, "c": "d   ", "v": "e", "n": 5}]
     catalog.sql("DELETE FROM CAT.t WHERE c = 'e' OR length(v) = 2")
     assert len(catalog.rows("t")) == 1

@@ -126,13 +126,13 @@ def test_alter_column_of_a_path(spark: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "t.lance")
     spark.sql("SELECT 'X' AS a, 'b' AS b").write.format("lance").save(path)
     table = LanceTable.forPath(spark, path)
-    assert table.alterColumn("a", data_type="string collate UTF8_LCASE").version == 2
+    assert table.alter_column("a", data_type="string collate UTF8_LCASE").version == 2
     assert spark.read.format("lance").load(path).where("a = 'x'").count() == 1
     # As in SQL, a string without a collation keeps it.
-    table.alterColumn("a", data_type="string", nullable=True)
+    table.alter_column("a", data_type="string", nullable=True)
     assert spark.read.format("lance").load(path).where("a = 'x'").count() == 1
-    table.alterColumn("b", data_type="char(4)")
+    table.alter_column("b", data_type="char(4)")
     dtype = spark.read.format("lance").load(path).schema["b"]
     assert dtype.metadata["__CHAR_VARCHAR_TYPE_STRING"] == "char(4)"
-    table.alterColumn("b", data_type="string")
+    table.alter_column("b", data_type="string")
     assert spark.read.format("lance").load(path).schema["b"].metadata == {}

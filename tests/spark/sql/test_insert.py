@@ -291,7 +291,7 @@ def test_lance_table_inserts_defaults_of_columns_that_are_left_out(catalog: Test
     table.merge(new, "t.id = s.id").whenNotMatchedInsertAll().execute()
     insert = table.merge(new, "t.id = s.id - 1").whenNotMatchedInsert(values={"id": "s.id + 1"})
     insert.execute()
-    table.replaceWhere(spark.range(2, 3).selectExpr("id AS ID", "9 AS n"), "id = 2")
+    table.replace_where(spark.range(2, 3).selectExpr("id AS ID", "9 AS n"), "id = 2")
     spark.sql(
         f"MERGE INTO {NAME}.left_out t USING (SELECT 3L AS id) AS s ON t.id = s.id "
         "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"

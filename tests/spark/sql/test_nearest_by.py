@@ -1,4 +1,4 @@
-"""Joins with NEAREST BY: exact ones are Spark's own, approximate ones are those of `nearestJoin`."""
+"""Joins with NEAREST BY: exact ones are Spark's own, approximate ones are those of `nearest_join`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.spark.sql.catalogs import TestCatalog
 from tests.support.spark.versions import SPARK
 
 DIMENSION = 4
-#: What the plan of `nearestJoin` has, and Spark's own plan of such a join has not.
+#: What the plan of `nearest_join` has, and Spark's own plan of such a join has not.
 JOINED = "MapInArrow"
 
 pytestmark = [
@@ -91,7 +91,7 @@ def test_rows_are_those_of_the_exact_join(spark: Any, path: str, how: str, by: s
 
 
 def test_searches_the_index(spark: Any, path: str) -> None:
-    """Fewer partitions find the rows that `nearestJoin` finds with as many."""
+    """Fewer partitions find the rows that `nearest_join` finds with as many."""
     spark.conf.set("spark.lance.nearest.nprobes", "1")
     try:
         by_statement = spark.sql(
@@ -101,7 +101,7 @@ def test_searches_the_index(spark: Any, path: str) -> None:
     finally:
         spark.conf.unset("spark.lance.nearest.nprobes")
     users = spark.table("users").withColumnRenamed("id", "user")
-    joined = LanceTable.forPath(spark, path).nearestJoin(users, ("taste", "v"), k=50, nprobes=1)
+    joined = LanceTable.forPath(spark, path).nearest_join(users, ("taste", "v"), k=50, nprobes=1)
     statement_ids = sorted((row[0], row[1]) for row in by_statement.collect())
     assert statement_ids == sorted((row.user, row.id) for row in joined.collect())
     every = spark.sql(

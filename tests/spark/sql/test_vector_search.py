@@ -1,4 +1,4 @@
-"""The table functions lance_vector_search and lance_hybrid_search, and `LanceTable.hybridSearch`."""
+"""The table functions lance_vector_search and lance_hybrid_search, and `LanceTable.hybrid_search`."""
 
 from __future__ import annotations
 
@@ -148,10 +148,10 @@ def test_hybrid_search(spark: Any, catalog: TestCatalog) -> None:
         assert (row._distance is None) == (row.id not in by_vector)
         assert (row._score is None) == (row.id not in {text.id for text in texts})
     table = LanceTable.forPath(spark, str(catalog.root / "t.lance"))
-    same = table.hybridSearch("quick fox", Q, 50, column="v", columns=["id"], candidates=30)
+    same = table.hybrid_search("quick fox", Q, 50, column="v", columns=["id"], candidates=30)
     assert [row.id for row in same.collect()] == [row.id for row in rows]
 
-    linear = table.hybridSearch(
+    linear = table.hybrid_search(
         "quick fox", Q, 12, column="v", columns=["id"], reranker="linear", weight=1.0
     ).collect()
     assert [row.id for row in linear[:11]] == nearest(catalog, 12)["id"].to_pylist()[:11]
@@ -160,7 +160,7 @@ def test_hybrid_search(spark: Any, catalog: TestCatalog) -> None:
     def by_id(candidates: pa.Table) -> Any:
         return candidates["id"].to_numpy() % 50
 
-    chosen = table.hybridSearch("quick fox", Q, 4, column="v", reranker=by_id, candidates=9)
+    chosen = table.hybrid_search("quick fox", Q, 4, column="v", reranker=by_id, candidates=9)
     assert chosen.columns == ["id", "text", "v", "_distance", "_score", "_relevance_score"]
     scores = [row._relevance_score for row in chosen.collect()]
     assert scores == sorted(scores, reverse=True)
@@ -194,9 +194,9 @@ def test_wrong_calls(spark: Any, catalog: TestCatalog) -> None:
         ({"candidates": 0}, "candidates must be at least 1"),
     ):
         with pytest.raises(InvalidInputError, match=re.escape(says)):
-            table.hybridSearch("x", Q, column="v", **arguments)
+            table.hybrid_search("x", Q, column="v", **arguments)
     with pytest.raises(InvalidInputError, match="one vector"):
-        table.hybridSearch("x", np.zeros((2, DIMENSION)), column="v")
+        table.hybrid_search("x", np.zeros((2, DIMENSION)), column="v")
     rows = pa.table({"id": [1, 2]})
     for values, says in (([1.0], "returned 1 numbers for 2 rows"), (["x", "y"], "a number")):
         with pytest.raises(InvalidInputError, match=says):

@@ -95,9 +95,9 @@ def rows(run: Run) -> None:
 def columns(run: Run) -> None:
     """Columns are added, updated and altered."""
     table = run.table
-    table.addColumns({"twice": "id * 2", "first": "element_at(vector, 1)"})
+    table.add_columns({"twice": "id * 2", "first": "element_at(vector, 1)"})
     run.expect(
-        "addColumns",
+        "add_columns",
         run.plain.withColumns(
             {"twice": F.expr("id * 2"), "first": F.expr("element_at(vector, 1)")}
         ),
@@ -105,20 +105,20 @@ def columns(run: Run) -> None:
     source = run.plain.where("id % 3 = 1").select(
         "id", F.concat(F.lit("label "), "id").alias("label")
     )
-    table.addColumnsFrom(source, "id")
-    run.expect("addColumnsFrom", run.plain.join(source, "id", "left"))
+    table.add_columns_from(source, "id")
+    run.expect("add_columns_from", run.plain.join(source, "id", "left"))
 
     source = run.plain.where("id % 11 = 4").select("id", (F.col("twice") + 1).alias("twice"))
-    table.updateColumnsFrom(source, "id")
-    run.expect("updateColumnsFrom", run.set("id % 11 = 4", {"twice": "twice + 1"}))
+    table.update_columns_from(source, "id")
+    run.expect("update_columns_from", run.set("id % 11 = 4", {"twice": "twice + 1"}))
 
-    table.updateColumns({"first": "first + g"})
-    run.expect("updateColumns", run.set("true", {"first": "first + g"}))
+    table.update_columns({"first": "first + g"})
+    run.expect("update_columns", run.set("true", {"first": "first + g"}))
 
-    table.alterColumn("g", data_type="bigint")
-    table.renameColumn("first", "head")
-    table.dropColumns("twice")
-    table.reorderColumns("id", "label")
+    table.alter_column("g", data_type="bigint")
+    table.rename_column("first", "head")
+    table.drop_columns("twice")
+    table.reorder_columns("id", "label")
     plain = run.plain.withColumn("g", F.col("g").cast("bigint")).drop("twice")
     run.expect("columns altered", plain.withColumnRenamed("first", "head"))
 
@@ -137,14 +137,14 @@ def writes(run: Run) -> None:
 
     new = run.plain.where("g = 9").withColumn("id", F.col("id") + 2 * 10**9)
     save(new, "overwrite", replaceWhere="g = 9")
-    run.expect("replaceWhere", run.without("g = 9").unionByName(new))
+    run.expect("replace_where", run.without("g = 9").unionByName(new))
 
 
 def merges(run: Run) -> None:
     """Rows are replaced, merged, and inserted or updated by their key."""
     table = run.table
     new = run.plain.where("g = 11").withColumn("id", F.col("id") + 3 * 10**9)
-    table.replaceWhere(new.withColumn("ts", F.timestamp_micros("id")), "g = 11")
+    table.replace_where(new.withColumn("ts", F.timestamp_micros("id")), "g = 11")
     run.expect("replaceWhere by Spark", run.without("g = 11").unionByName(new))
 
     known = run.plain.where("id % 40 = 3").withColumn("text", F.concat("text", F.lit("?")))
@@ -181,7 +181,7 @@ def maintenance(run: Run) -> None:
     run.expect("optimize", run.plain)
     table.optimize(sort_by=["g", "id"], target_rows_per_fragment=60_000)
     run.expect("optimize with sort_by", run.plain)
-    table.createTag("sorted", table.dataset().version)
+    table.create_tag("sorted", table.dataset().version)
     table.optimize(z_order_by=["g", "id"], target_rows_per_fragment=60_000)
     run.expect("optimize with z_order_by", run.plain)
 
@@ -196,12 +196,12 @@ def names(run: Run) -> dict[str, Any]:
     assert [row.version for row in history] == list(range(version, 0, -1))
     detail = table.detail().collect()[0]
     assert (detail.version, detail.tags) == (version, ["sorted"])
-    branch = table.createBranch("work")
+    branch = table.create_branch("work")
     branch.delete("id % 2 = 1")
     assert [row.name for row in table.branches().collect()] == ["work"]
     assert branch.toDF(["id"]).count() == run.plain.where("id % 2 = 0").count()
     assert table.toDF(["id"]).count() == run.plain.count()
-    table.deleteBranch("work")
+    table.delete_branch("work")
     for name, shallow in (("shallow.lance", True), ("deep.lance", False)):
         clone = table.clone(str(run.folder / name), isShallow=shallow)
         clone.update("g = 4", {"text": "'of a clone'"})

@@ -137,7 +137,7 @@ def test_changes_stay_in_the_base_of_the_fragment(spark: Any, tmp_path: Path, st
     assert places(path) == [[None], [HOT], [COLD]]
     table.update("id IN (1, 7)", {"word": "'y'"}, mode="columns")
     assert places(path) == [[None, None], [HOT, HOT], [COLD]]
-    table.addColumns({"more": "id + 1"})
+    table.add_columns({"more": "id + 1"})
     assert [base_ids[-1] for base_ids in places(path)] == [None, HOT, COLD]
     table.optimize(sort_by="word")
     assert places(path) == [[None], [HOT], [COLD]]
@@ -154,14 +154,14 @@ def test_changes_stay_in_the_base_of_the_fragment(spark: Any, tmp_path: Path, st
 
 def test_changes_go_to_chosen_bases(spark: Any, tmp_path: Path) -> None:
     path = new_table(tmp_path)
-    table = LanceTable.forPath(spark, str(path)).withTargetBases(["cold"])
+    table = LanceTable.forPath(spark, str(path)).with_target_bases(["cold"])
     table.update("id = 1", {"word": "'x'"}, mode="rows")
     assert places(path)[-1] == [COLD]
-    table.replaceWhere(spark.createDataFrame([(5, "r")], "id long, word string"), "id = 5")
+    table.replace_where(spark.createDataFrame([(5, "r")], "id long, word string"), "id = 5")
     assert places(path)[-1] == [COLD]
-    table.addColumns({"more": "id + 1"})
+    table.add_columns({"more": "id + 1"})
     assert {base_ids[-1] for base_ids in places(path)} == {COLD}
-    everywhere = table.withTargetBases(target_all_bases=True)
+    everywhere = table.with_target_bases(target_all_bases=True)
     everywhere.optimize(target_rows_per_fragment=4)
     assert {place for base_ids in places(path) for place in base_ids} == {None, HOT, COLD}
     LanceTable.forPath(spark, str(path), target_bases="hot").optimize(sort_by="id")
@@ -173,23 +173,23 @@ def test_fragments_move_between_base_paths(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_dataset(rows(0, 12), str(path), max_rows_per_file=3, enable_stable_row_ids=True)
     table = LanceTable.forPath(spark, str(path))
-    table.addBases([DatasetBasePath(str(tmp_path / "cold"), "cold")], commit_message="a tier")
-    moved = table.moveFragments("cold", "id < 4").first()
+    table.add_bases([DatasetBasePath(str(tmp_path / "cold"), "cold")], commit_message="a tier")
+    moved = table.move_fragments("cold", "id < 4").first()
     assert (moved.fragments_removed, moved.fragments_added) == (2, 2)
     assert sorted(places(path), key=repr) == [[1], [1], [None], [None]]
     (root, cold) = table.bases().orderBy("id").collect()
     assert (root.id, root.num_fragments, cold.name, cold.num_fragments) == (None, 2, "cold", 2)
     sizes = sum(file.stat().st_size for file in (tmp_path / "cold").rglob("*.lance"))
     assert cold.size_bytes == sizes
-    assert table.moveFragments("cold", fragment_ids=[3]).first().fragments_added == 1
-    assert table.moveFragments(str(path)).first().fragments_added == 3
+    assert table.move_fragments("cold", fragment_ids=[3]).first().fragments_added == 1
+    assert table.move_fragments(str(path)).first().fragments_added == 3
     assert places(path) == [[None]] * 4
     assert lance.dataset(path).to_table().sort_by("id") == rows(0, 12)
-    assert table.moveFragments(str(path)).first().fragments_added == 0
+    assert table.move_fragments(str(path)).first().fragments_added == 0
     with pytest.raises(InvalidInputError, match="not both"):
-        table.moveFragments("cold", "id < 4", fragment_ids=[3])
+        table.move_fragments("cold", "id < 4", fragment_ids=[3])
     with pytest.raises(InvalidInputError, match="a name or a path"):
-        table.moveFragments("")
+        table.move_fragments("")
 
 
 def test_a_table_is_created_with_base_paths(spark: Any, tmp_path: Path) -> None:

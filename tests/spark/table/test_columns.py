@@ -68,7 +68,7 @@ def test_expressions(spark: Any, path: Path) -> None:
     """
     before = files(path)
     table = LanceTable.forPath(spark, str(path))
-    result = table.addColumns(
+    result = table.add_columns(
         {
             "twice": "id * 2",
             "upper": F.upper("text"),
@@ -101,7 +101,7 @@ def test_expressions(spark: Any, path: Path) -> None:
 def test_only_named_columns_are_read(spark: Any, path: Path) -> None:
     """A new column that is computed from `n` needs only the files with `n`."""
     table = LanceTable.forPath(spark, str(path))
-    table.addColumns({"n": "id + 1"})
+    table.add_columns({"n": "id + 1"})
     first = set(files(path))
     hidden = path / "hidden"
     hidden.mkdir()
@@ -112,7 +112,7 @@ def test_only_named_columns_are_read(spark: Any, path: Path) -> None:
     for name in first - keep:
         (path / "data" / name).rename(hidden / name)
     try:
-        table.addColumns({"m": "n * 2"})
+        table.add_columns({"m": "n * 2"})
     finally:
         for name in first - keep:
             (hidden / name).rename(path / "data" / name)
@@ -135,7 +135,7 @@ def test_expressions_that_need_other_rows(
 
     monkeypatch.setattr(Job, "run_frame", noted)
     window = Window.partitionBy("g").orderBy(F.desc("id"))
-    LanceTable.forPath(spark, str(path)).addColumns(
+    LanceTable.forPath(spark, str(path)).add_columns(
         {"rank": F.row_number().over(window), "best": "max(id) over (partition by g)"}
     )
     ranked_rows = rows(path, "g", "rank", "best")
@@ -149,7 +149,7 @@ def test_expressions_that_need_other_rows(
     assert steps == ["write columns"]
     # The shuffle is not known before the first attempt. No file of this attempt is left.
     monkeypatch.setattr(add_columns, "has_windows", lambda *_: False)
-    LanceTable.forPath(spark, str(path)).addColumns({"again": F.row_number().over(window)})
+    LanceTable.forPath(spark, str(path)).add_columns({"again": F.row_number().over(window)})
     assert all(row["again"] == row["rank"] for row in rows(path, "rank", "again"))
     assert len(files(path)) == 15
     assert steps[1:] == ["compute columns", "write columns"]
@@ -168,7 +168,7 @@ def test_values_of_other_rows_are_computed_again_after_a_conflict(
         return finish(computation, table, *arguments, **options)
 
     monkeypatch.setattr(columns_module.Computation, "finish", overtaken)
-    LanceTable.forPath(spark, str(path)).addColumns({"n": "count(*) over ()"})
+    LanceTable.forPath(spark, str(path)).add_columns({"n": "count(*) over ()"})
     assert open_dataset(path).version == 3
     assert lance.dataset(path).to_table()["n"].to_pylist() == [6] * 6
 
@@ -190,15 +190,15 @@ def test_columns_of_a_frame(spark: Any, path: Path) -> None:
         (source.withColumnRenamed("ten", "text"), "null", "'text' exists already"),
     ):
         with pytest.raises(InvalidInputError, match=message):
-            table.addColumnsFrom(wrong, "id", missing=missing)
+            table.add_columns_from(wrong, "id", missing=missing)
         assert files(path) == before
-    assert table.addColumnsFrom(source, "id").version == 3
+    assert table.add_columns_from(source, "id").version == 3
     for row in rows(path, "ten", "mark"):
         even = row["id"] % 2 == 0
         assert (row["ten"], row["mark"]) == ((row["id"] * 10, "x") if even else (None, None))
     # The table itself is the source, its row ids are the key.
     lengths = table.toDF(with_row_id=True).select("_rowid", F.length("text").alias("length"))
-    table.addColumnsFrom(lengths, ["_rowid"], missing="error")
+    table.add_columns_from(lengths, ["_rowid"], missing="error")
     assert all(row["length"] == len(row["text"]) for row in rows(path, "text", "length"))
 
 
@@ -210,7 +210,7 @@ def test_values_of_a_frame(spark: Any, path: Path) -> None:
         "id", (F.col("id") + 0.4).alias("G"), F.lit(None).cast("string").alias("text")
     )
     expected = rows(path, "g", "text", "vector")
-    result = table.updateColumnsFrom(source, "id")
+    result = table.update_columns_from(source, "id")
     changed = [row for row in expected if row["id"] < 390 and row["id"] % 3 == 0]
     assert (result.version, result.num_updated_rows) == (3, len(changed))
     for row in changed:
@@ -223,9 +223,9 @@ def test_values_of_a_frame(spark: Any, path: Path) -> None:
     newer = {row["id"] for row in versions if row["_row_last_updated_at_version"] == 3}
     assert newer == {row["id"] for row in changed}
     with pytest.raises(InvalidInputError, match="twice"):
-        table.updateColumnsFrom(source.union(source), "id")
+        table.update_columns_from(source.union(source), "id")
     with pytest.raises(SchemaMismatchError, match="no column 'other'"):
-        table.updateColumnsFrom(source.withColumnRenamed("text", "other"), "id")
+        table.update_columns_from(source.withColumnRenamed("text", "other"), "id")
     assert files(path) == files_after
 
 
@@ -249,7 +249,7 @@ def test_concurrent_commits_are_computed_too(
         return original(self, table, *args, **options)
 
     monkeypatch.setattr(columns_module.Computation, "finish", finish)
-    LanceTable.forPath(spark, str(path)).addColumns({"more": "g + 1"})
+    LanceTable.forPath(spark, str(path)).add_columns({"more": "g + 1"})
     new_rows = rows(path, "g", "more")
     assert [row["more"] for row in new_rows] == [row["g"] + 1 for row in new_rows]
     ids = [row["id"] for row in new_rows]
@@ -276,33 +276,33 @@ def test_failures_leave_the_table_unchanged(
         ({"n": 7}, "F.lit"),
     ):
         with pytest.raises(InvalidInputError, match=message):
-            table.addColumns(columns)
+            table.add_columns(columns)
     with pytest.raises(InvalidInputError, match="null"):
-        table.addColumns({"n": "nullif(id, 999)"}, nullable=False)
+        table.add_columns({"n": "nullif(id, 999)"}, nullable=False)
     with pytest.raises(Exception, match=r"DIVIDE_BY_ZERO|CAST_INVALID_INPUT"):
-        table.addColumns({"n": "if(id = 999, cast('x' as int), 1)"})
+        table.add_columns({"n": "if(id = 999, cast('x' as int), 1)"})
 
     def refused(*_: Any, **__: Any) -> Any:
         raise CommitConflictError("no", retryable=False)
 
     monkeypatch.setattr(columns_module, "commit_columns", refused)
     with pytest.raises(CommitConflictError):
-        table.addColumns({"n": "id"})
+        table.add_columns({"n": "id"})
     assert files(path) == before
     assert lance.dataset(str(path)).version == 2
     pinned = LanceTable.forPath(spark, str(path), version=2)
     with pytest.raises(InvalidInputError, match="version 2"):
-        pinned.addColumns({"n": "id"})
+        pinned.add_columns({"n": "id"})
 
 
 def test_alter_rename_reorder_and_drop_columns(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     expected = rows(path, "g", "text")
-    table.renameColumn("text", "word")
-    table.alterColumn("g", data_type="int")
-    table.alterColumn("word", data_type=pa.large_string())
-    table.alterColumn("id", nullable=False)
-    table.reorderColumns("word", "vector")
+    table.rename_column("text", "word")
+    table.alter_column("g", data_type="int")
+    table.alter_column("word", data_type=pa.large_string())
+    table.alter_column("id", nullable=False)
+    table.reorder_columns("word", "vector")
     dataset = checked(path)
     assert dataset.schema.names == ["word", "vector", "id", "g"]
     assert dataset.schema.field("g").type == pa.int32()
@@ -312,16 +312,16 @@ def test_alter_rename_reorder_and_drop_columns(spark: Any, path: Path) -> None:
     assert [(row["id"], row["g"], row["word"]) for row in table_rows] == [
         (row["id"], row["g"], row["text"]) for row in expected
     ]
-    assert table.dropColumns("vector", "g").version == lance.dataset(str(path)).version
+    assert table.drop_columns("vector", "g").version == lance.dataset(str(path)).version
     assert checked(path).schema.names == ["word", "id"]
     assert table.toDF().columns == ["word", "id"]
     for change, message in (
-        (lambda: table.dropColumns("nothing"), "nothing"),
-        (lambda: table.reorderColumns("id", "id"), "once"),
-        (lambda: table.reorderColumns("nothing"), "nothing"),
-        (lambda: table.alterColumn("id", data_type="no type"), "is not a type"),
-        (lambda: table.alterColumn("word", data_type="int"), "word"),
-        (lambda: table.alterColumn("word"), "changes nothing"),
+        (lambda: table.drop_columns("nothing"), "nothing"),
+        (lambda: table.reorder_columns("id", "id"), "once"),
+        (lambda: table.reorder_columns("nothing"), "nothing"),
+        (lambda: table.alter_column("id", data_type="no type"), "is not a type"),
+        (lambda: table.alter_column("word", data_type="int"), "word"),
+        (lambda: table.alter_column("word"), "changes nothing"),
     ):
         with pytest.raises(InvalidInputError, match=message):
             change()
@@ -333,11 +333,11 @@ def test_tables_with_a_mem_wal_are_refused(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     source = spark.createDataFrame([(1, 2)], "id long, n long")
     for change in (
-        lambda: table.addColumns({"n": "id + 1"}),
-        lambda: table.addColumnsFrom(source, "id"),
-        lambda: table.alterColumn("g", data_type="int"),
-        lambda: table.alterColumn("g", nullable=False),
-        lambda: table.dropColumns("id"),
+        lambda: table.add_columns({"n": "id + 1"}),
+        lambda: table.add_columns_from(source, "id"),
+        lambda: table.alter_column("g", data_type="int"),
+        lambda: table.alter_column("g", nullable=False),
+        lambda: table.drop_columns("id"),
     ):
         with pytest.raises(UnsupportedFeatureError, match="__lance_mem_wal"):
             change()
@@ -349,7 +349,7 @@ def test_large_table(spark: Any, large: Large) -> None:
     path, expected = large("t.lance")
     lance.dataset(path).delete("id % 1000 = 5")
     before = files(path)
-    LanceTable.forPath(spark, str(path)).addColumns(
+    LanceTable.forPath(spark, str(path)).add_columns(
         {"sum": "id + coalesce(g, 0)", "word": "concat(text, '!')"}
     )
     table_rows = checked(path).to_table(columns=["id", "sum", "word"]).sort_by("id")

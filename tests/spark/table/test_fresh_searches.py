@@ -197,8 +197,8 @@ def test_hybrid(spark: Any, both: tuple[str, str], options: dict[str, Any]) -> N
         {"columns": ["name", "_rowaddr"], "fast_search": True},
     ):
         arguments = {"column": "v", "nearest": {"nprobes": 2}, **options, **changes}
-        found = fresh.hybridSearch("dog", Q, 12, fresh=True, **arguments)
-        wanted = compacted.hybridSearch("dog", Q, 12, **arguments)
+        found = fresh.hybrid_search("dog", Q, 12, fresh=True, **arguments)
+        wanted = compacted.hybrid_search("dog", Q, 12, **arguments)
         assert found.columns == wanted.columns, changes
         rows = hybrid_rows(found)
         if "fast_search" in changes:
@@ -206,7 +206,7 @@ def test_hybrid(spark: Any, both: tuple[str, str], options: dict[str, Any]) -> N
             assert any(row._rowaddr is None for row in found.collect())
             continue
         assert rows == hybrid_rows(wanted), changes
-    address = fresh.hybridSearch("dog", Q, 90, column="v", fresh=True, with_row_address=True)
+    address = fresh.hybrid_search("dog", Q, 90, column="v", fresh=True, with_row_address=True)
     seen = {row.name: row._rowaddr for row in address.collect()}
     plain = {row.name: row._rowaddr for row in fresh.toDF(with_row_address=True).collect()}
     assert seen["k720"] is None
@@ -221,7 +221,7 @@ def test_hybrid_of_equal_keys(spark: Any, both: tuple[str, str], tmp_path: Path)
     twice = pa.concat_tables([distinct_rows([300], 60), distinct_rows([300], 61)])
     lance.write_dataset(twice, path, mode="append")
     table = LanceTable.forPath(spark, path)
-    rows = table.hybridSearch("dog", Q, 200, column="v", columns=["name"], fresh=True).collect()
+    rows = table.hybrid_search("dog", Q, 200, column="v", columns=["name"], fresh=True).collect()
     assert sum(row.name == "k300" for row in rows) == 2
     assert len(rows) == lance_spark.open_dataset(path).fresh().count_rows()
 
@@ -291,8 +291,8 @@ def test_what_is_refused(spark: Any, path: str) -> None:
 def test_what_hybrid_searches_refuse(spark: Any, both: tuple[str, str], tmp_path: Path) -> None:
     table = LanceTable.forPath(spark, both[0])
     with pytest.raises(InvalidInputError, match="column 'part' has a column of the primary key"):
-        table.hybridSearch("dog", Q, column="v", columns=["part.g"], fresh=True)
+        table.hybrid_search("dog", Q, column="v", columns=["part.g"], fresh=True)
     plain = str(tmp_path / "plain.lance")
     lance.write_dataset(pa.table({"t": ["dog"], "v": column(vectors(1, 1))}), plain)
     with pytest.raises(InvalidInputError, match="a hybrid search with fresh rows matches rows by"):
-        LanceTable.forPath(spark, plain).hybridSearch("dog", Q, column="v", fresh=True)
+        LanceTable.forPath(spark, plain).hybrid_search("dog", Q, column="v", fresh=True)

@@ -100,7 +100,7 @@ def test_restore(spark: Any, path: Path) -> None:
     assert table.restoreToVersion(1, commit_message="back").version == 5
     assert ids(path) == list(range(100))
     assert table.history(1).collect()[0].message == "back"
-    assert table.restoreToTag("whole").version == 6
+    assert table.restore_to_tag("whole").version == 6
     assert ids(path) == list(range(120))
     (deleted,) = [
         version
@@ -147,9 +147,9 @@ def test_times_without_an_offset_are_in_the_zone_of_the_session(spark: Any, tmp_
 
 def test_tags_and_branches(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
-    table.createTag("first", 1)
-    table.createTag("now")
-    table.updateTag("first", 2)
+    table.create_tag("first", 1)
+    table.create_tag("now")
+    table.update_tag("first", 2)
     rows = table.tags().collect()
     assert [(row.name, row.branch, row.version) for row in rows] == [
         ("first", None, 2),
@@ -162,31 +162,31 @@ def test_tags_and_branches(spark: Any, path: Path) -> None:
     }
     assert table.checkout(tag="first").toDF().count() == 120
 
-    branch = table.createBranch("dev/x", "first")
+    branch = table.create_branch("dev/x", "first")
     appended = spark.createDataFrame([(500, "z")], "id long, text string")
     appended.write.format("lance").mode("append").option("branch", "dev/x").save(str(path))
     assert branch.toDF().count() == 121
     assert table.toDF().count() == 108
     assert branch.history(1).collect()[0].version == 3
     assert branch.detail().collect()[0].branch == "dev/x"
-    branch.createTag("on-dev")
+    branch.create_tag("on-dev")
     (row,) = table.branches().collect()
     assert (row.name, row.parent_branch, row.parent_version) == ("dev/x", None, 2)
     assert abs(row.created_at.timestamp() - time.time()) < 600
 
     with pytest.raises(InvalidInputError, match="dev/x"):
-        table.restoreToTag("on-dev")
+        table.restore_to_tag("on-dev")
     assert branch.restoreToVersion(2).version == 4
     assert branch.toDF().count() == 120
-    assert branch.restoreToTag("on-dev").version == 5
+    assert branch.restore_to_tag("on-dev").version == 5
     assert branch.checkout(branch="main").toDF().count() == 108
     assert lance.dataset(path).version == 4
 
     with pytest.raises(InvalidInputError, match="on-dev"):
-        table.deleteBranch("dev/x")
+        table.delete_branch("dev/x")
     for name in ("on-dev", "first", "now"):
-        table.deleteTag(name)
-    table.deleteBranch("dev/x")
+        table.delete_tag(name)
+    table.delete_branch("dev/x")
     assert table.branches().collect() == []
     assert table.tags().collect() == []
     with pytest.raises(VersionNotFoundError):

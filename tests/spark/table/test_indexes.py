@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_check_has_a_task_for_each_segment(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
-    table.createIndex("g", "bitmap", num_segments=3)
+    table.create_index("g", "bitmap", num_segments=3)
     assert [
         (row.is_valid, row.missing, row.wrong, row.stale) for row in checks(table, "g_idx")
     ] == [(True, 0, 0, 0)] * 3
@@ -52,11 +52,11 @@ def test_a_check_has_a_task_for_each_segment(spark: Any, path: Path) -> None:
     assert [row.missing for row in damaged] == [row.num_rows for row in damaged]
     assert f"segment {damaged[0].segment}: cannot be read" in damaged[0].problems[0]
     with pytest.raises(InvalidInputError, match="index 'x' not found"):
-        table.checkIndex("x")
+        table.check_index("x")
 
 
 def checks(table: LanceTable, name: str) -> list[Any]:
-    rows: list[Any] = table.checkIndex(name).collect()
+    rows: list[Any] = table.check_index(name).collect()
     return rows
 
 
@@ -66,10 +66,10 @@ def count(path: Path, text: str, **options: Any) -> int:
 
 def test_an_index_is_made_by_tasks_and_used(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
-    version = table.createIndex("id", "btree", num_segments=3).version
-    table.createIndex("word", "BTREE", "words")
-    table.createIndex("st.a", "BTREE")
-    assert table.createIndex("g", "bitmap").version == version + 3
+    version = table.create_index("id", "btree", num_segments=3).version
+    table.create_index("word", "BTREE", "words")
+    table.create_index("st.a", "BTREE")
+    assert table.create_index("g", "bitmap").version == version + 3
     listed = {row.name: row for row in table.indexes().collect()}
     assert set(listed) == {"id_idx", "words", "st.a_idx", "g_idx"}
     assert listed["id_idx"].num_segments == 3
@@ -89,7 +89,7 @@ def test_an_index_is_made_by_tasks_and_used(spark: Any, path: Path) -> None:
 
 def test_indexes_are_extended(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
-    table.createIndex("id", "BTREE", num_segments=2)
+    table.create_index("id", "BTREE", num_segments=2)
     lance.dataset(str(path)).insert(rows(np.arange(ROWS, ROWS + 500)))
 
     def coverage() -> tuple[int, int, int]:
@@ -97,28 +97,28 @@ def test_indexes_are_extended(spark: Any, path: Path) -> None:
         return row.num_segments, row.num_indexed_fragments, row.num_unindexed_rows
 
     assert coverage() == (2, FRAGMENTS, 500)
-    assert table.optimizeIndices(num_indices_to_merge=0, num_segments=1).version == 5
+    assert table.optimize_indices(num_indices_to_merge=0, num_segments=1).version == 5
     assert coverage() == (3, FRAGMENTS + 1, 0)
     # Nothing to do is no version.
-    assert table.optimizeIndices().version == 5
+    assert table.optimize_indices().version == 5
     lance.dataset(str(path)).insert(rows(np.arange(ROWS + 500, ROWS + 600)))
-    table.optimizeIndices(["id_idx"], num_segments=1)
+    table.optimize_indices(["id_idx"], num_segments=1)
     assert coverage() == (3, FRAGMENTS + 2, 0)
     # A task merges segments, though no rows are new.
-    table.optimizeIndices(num_indices_to_merge=2)
+    table.optimize_indices(num_indices_to_merge=2)
     assert coverage() == (2, FRAGMENTS + 2, 0)
     assert all(row.is_valid for row in checks(table, "id_idx"))
     lance.dataset(str(path)).insert(rows(np.arange(ROWS + 600, ROWS + 700)))
-    table.optimizeIndices(num_indices_to_merge=2)
+    table.optimize_indices(num_indices_to_merge=2)
     assert coverage() == (1, FRAGMENTS + 3, 0)
     assert all(row.is_valid for row in checks(table, "id_idx"))
-    table.optimizeIndices(retrain=True, num_segments=1)
+    table.optimize_indices(retrain=True, num_segments=1)
     assert coverage() == (1, FRAGMENTS + 3, 0)
     for text in ("id = 60123", "id = 60555", "id BETWEEN 59990 AND 60010"):
         assert "ScalarIndexQuery" in lance.dataset(str(path)).scanner(filter=text).explain_plan()
         assert table.toDF().where(text).count() == count(path, text, use_scalar_index=False)
         assert lance.dataset(str(path)).count_rows(text) == table.toDF().where(text).count()
-    table.dropIndex("id_idx")
+    table.drop_index("id_idx")
     assert table.indexes().count() == 0
 
 
@@ -137,13 +137,13 @@ def test_wrong_indexes_are_refused(
     spark: Any, path: Path, arguments: tuple[str, ...], error: type[Exception], says: str
 ) -> None:
     table = LanceTable.forPath(spark, str(path))
-    version = table.createIndex("word", "BTREE").version
+    version = table.create_index("word", "BTREE").version
     with pytest.raises(error, match=says):
-        table.createIndex(*arguments)
+        table.create_index(*arguments)
     with pytest.raises(InvalidOptionError, match="option 'pages' is unknown"):
-        table.createIndex("id", "BTREE", pages=3)
+        table.create_index("id", "BTREE", pages=3)
     with pytest.raises(InvalidInputError, match="'word_idx' exists; replace it"):
-        table.createIndex("word", "BTREE", replace=False)
+        table.create_index("word", "BTREE", replace=False)
     assert table.dataset().version == version
 
 
@@ -168,7 +168,7 @@ def test_statements(spark: Any, tmp_path: Path) -> None:
 
 def test_changes_find_rows_by_the_index(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
-    table.createIndex("id", "BTREE")
+    table.create_index("id", "BTREE")
     assert table.delete("id = 41").num_deleted_rows == 1
     assert table.update("id IN (42, 43, 44)", {"word": "'new'"}).num_updated_rows == 3
     assert table.toDF().where("word = 'new'").count() == 3
@@ -182,7 +182,7 @@ def test_json_indexes(spark: Any, tmp_path: Path) -> None:
     data = pa.table({"id": range(900), "js": pa.array(documents, pa.json_())})
     path = str(tmp_path / "t.lance")
     lance.write_dataset(data, path, max_rows_per_file=300)
-    LanceTable.forPath(spark, path).createIndex(
+    LanceTable.forPath(spark, path).create_index(
         "js", "JSON", "by_a", path="a", target_index_type="btree", num_segments=3
     )
     catalog.sql(

@@ -43,8 +43,8 @@ def test_methods(spark: Any, uri: str) -> None:
     with pytest.raises(InvalidInputError, match="no MemWAL"):
         table.shards()
     with pytest.raises(InvalidOptionError, match="together"):
-        table.initializeMemWal(bucket_column="id")
-    result = table.initializeMemWal(
+        table.initialize_mem_wal(bucket_column="id")
+    result = table.initialize_mem_wal(
         bucket_column="id", num_buckets=3, writer_options={"max_memtable_rows": 1000}
     )
     assert result.version == 2
@@ -57,32 +57,32 @@ def test_methods(spark: Any, uri: str) -> None:
     assert {row.status for row in shards} == {"active"}
     assert {row["values"]["bucket"] for row in shards} <= {"0", "1", "2"}
 
-    done = table.compactMemWal()
+    done = table.compact_mem_wal()
     assert (done.num_inserted_rows, done.num_updated_rows) == (2, 3)
-    done = table.compactMemWal(flush=True)
+    done = table.compact_mem_wal(flush=True)
     assert (done.num_inserted_rows, done.num_updated_rows) == (1, 1)
     expected = (
         dict.fromkeys(range(10), "base") | dict.fromkeys([2, 3, 20, 21], "a") | {1: "b", 30: "b"}
     )
     assert {row.id: row.s for row in table.toDF().collect()} == expected
-    cleaned = table.cleanMemWal(datetime.timedelta()).collect()[0]
+    cleaned = table.clean_mem_wal(datetime.timedelta()).collect()[0]
     assert cleaned.sstables_removed > 0
 
     upsert(uri, [40], "c", flush=False)
     with pytest.raises(UnsupportedFeatureError, match="rows that are not"):
-        table.disableMemWal(compact=False)
+        table.disable_mem_wal(compact=False)
     upsert(uri, [41], "c")
-    table.disableMemWal()
+    table.disable_mem_wal()
     assert not (Path(uri) / "_mem_wal").exists()
     with pytest.raises(InvalidInputError, match="no MemWAL"):
-        table.disableMemWal()
+        table.disable_mem_wal()
     assert {row.id for row in table.toDF().collect()} == {*expected, 40, 41}
     lance.dataset(uri).validate()
 
 
 def test_changes_of_rows_wait_for_the_compaction(spark: Any, uri: str) -> None:
     table = LanceTable.forPath(spark, uri)
-    table.initializeMemWal(unsharded=True)
+    table.initialize_mem_wal(unsharded=True)
     table.update("id = 1", {"s": "'x'"})
     upsert(uri, [1], "a")
     source = spark.createDataFrame([(1, "new")], "id long, s string")
@@ -98,7 +98,7 @@ def test_changes_of_rows_wait_for_the_compaction(spark: Any, uri: str) -> None:
     for name, change in changes.items():
         with pytest.raises(Exception, match="MemWAL"):
             pytest.fail(f"{name} was not refused: {change()}")
-    table.compactMemWal()
+    table.compact_mem_wal()
     for name in ("update", "merge", "upsert", "delete"):
         changes[name]()
     assert table.toDF().count() == 9

@@ -1,4 +1,4 @@
-"""`LanceTable.nearestJoin`: the nearest rows of many queries, beside numpy and pylance."""
+"""`LanceTable.nearest_join`: the nearest rows of many queries, beside numpy and pylance."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def ids_by_query(joined: Any) -> dict[int, list[int]]:
 def test_exact_join(spark: Any, path: Path, queries: Any, values: Any) -> None:
     lance_spark.enable(spark)
     table = LanceTable.forPath(spark, str(path))
-    joined = table.nearestJoin(queries, "v", K, use_index=False)
+    joined = table.nearest_join(queries, "v", K, use_index=False)
     assert joined.columns == ["number", "name", "v", "id", "g", "st", "_distance"]
     rows = joined.collect()
     assert ids_by_query(rows) == dict(enumerate(nearest_ids(values)))
@@ -117,9 +117,9 @@ def test_join_by_the_index(spark: Any, path: Path, queries: Any, values: Any) ->
     lance_spark.enable(spark)
     table = LanceTable.forPath(spark, str(path))
     exact = dict(enumerate(nearest_ids(values)))
-    refined = table.nearestJoin(queries, "v", K, columns=["id"], nprobes=6, refine_factor=30)
+    refined = table.nearest_join(queries, "v", K, columns=["id"], nprobes=6, refine_factor=30)
     assert ids_by_query(refined) == exact
-    result = ids_by_query(table.nearestJoin(queries, "v", K, columns=["id"], nprobes=2))
+    result = ids_by_query(table.nearest_join(queries, "v", K, columns=["id"], nprobes=2))
     dataset = lance.dataset(str(path))
     hits = others = 0
     for number, q in enumerate(given_queries()):
@@ -130,7 +130,7 @@ def test_join_by_the_index(spark: Any, path: Path, queries: Any, values: Any) ->
         hits += len(set(result[number]) & set(exact[number]))
         others += len(set(of_pylance) & set(exact[number]))
     assert hits >= 0.97 * others
-    fast = table.nearestJoin(queries, "v", K, columns=["id"], fast_search=True)
+    fast = table.nearest_join(queries, "v", K, columns=["id"], fast_search=True)
     assert max(max(ids) for ids in ids_by_query(fast).values()) < 1600
 
 
@@ -139,15 +139,15 @@ def test_conditions_and_bounds(spark: Any, path: Path, queries: Any, values: Any
     lance_spark.enable(spark)
     table = LanceTable.forPath(spark, str(path))
     for options in ({"use_index": False}, {"refine_factor": 30}):
-        joined = table.nearestJoin(queries, "v", K, columns=["id"], filter="g = 1", **options)
+        joined = table.nearest_join(queries, "v", K, columns=["id"], filter="g = 1", **options)
         assert ids_by_query(joined) == dict(enumerate(nearest_ids(values, lambda i: i % 3 == 1))), (
             options
         )
     # Few rows meet this condition: all of them are found.
-    rare = table.nearestJoin(queries, "v", K, columns=["id"], filter="id IN (8, 900, 2000, 43)")
+    rare = table.nearest_join(queries, "v", K, columns=["id"], filter="id IN (8, 900, 2000, 43)")
     sets = [set(ids) for ids in ids_by_query(rare).values()]
     assert sets == [{8, 900, 2000}] * QUERIES
-    near = table.nearestJoin(
+    near = table.nearest_join(
         queries,
         "v",
         ROWS,
@@ -168,7 +168,7 @@ def test_left_join_and_names(spark: Any, path: Path, queries: Any) -> None:
     lance_spark.enable(spark)
     table = LanceTable.forPath(spark, str(path))
     others = queries.select(f.col("number").alias("id"), f.col("v").alias("taste"), "number")
-    joined = table.nearestJoin(
+    joined = table.nearest_join(
         others,
         ("taste", "v"),
         2,
@@ -186,28 +186,31 @@ def test_left_join_and_names(spark: Any, path: Path, queries: Any) -> None:
     assert all(row.st.asDict() == {"b": str(row.found)} for row in rows if row.st is not None)
     # Queries are computed once: random rows have their own neighbours.
     random = spark.range(40).select(f.array(*(f.rand() for _ in range(DIMENSION))).alias("v"))
-    every = table.nearestJoin(random, "v", 1, columns=["id"]).collect()
+    every = table.nearest_join(random, "v", 1, columns=["id"]).collect()
     assert len(every) == 40
 
 
 def test_versions(spark: Any, path: Path, queries: Any) -> None:
     old = LanceTable.forPath(spark, str(path), version=1)
-    assert max(max(ids) for ids in ids_by_query(old.nearestJoin(queries, "v", 3)).values()) < 800
+    assert max(max(ids) for ids in ids_by_query(old.nearest_join(queries, "v", 3)).values()) < 800
 
 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda t, q: t.nearestJoin(q, "number"), "no field 'number'"),
-        (lambda t, q: t.nearestJoin(q, ("number", "v")), "must have arrays of numbers, not bigint"),
-        (lambda t, q: t.nearestJoin(q, ("v", "id")), "has no vectors"),
-        (lambda t, q: t.nearestJoin(q, "v", 0), "k must be at least 1"),
-        (lambda t, q: t.nearestJoin(q, "v", how="outer"), "how must be one of"),
-        (lambda t, q: t.nearestJoin(q, "v", columns=["id", "v"]), "column v is a column of"),
-        (lambda t, q: t.nearestJoin(q, "v", aliases={"x": "y"}), "aliases: 'x'"),
-        (lambda t, q: t.nearestJoin(q, "v", aliases={"id": "Number"}), "column Number is"),
-        (lambda t, q: t.nearestJoin(q, "v", metric="far"), "metric must be one of"),
-        (lambda t, q: t.nearestJoin(q, "v", filter="nope > 1"), "nope"),
+        (lambda t, q: t.nearest_join(q, "number"), "no field 'number'"),
+        (
+            lambda t, q: t.nearest_join(q, ("number", "v")),
+            "must have arrays of numbers, not bigint",
+        ),
+        (lambda t, q: t.nearest_join(q, ("v", "id")), "has no vectors"),
+        (lambda t, q: t.nearest_join(q, "v", 0), "k must be at least 1"),
+        (lambda t, q: t.nearest_join(q, "v", how="outer"), "how must be one of"),
+        (lambda t, q: t.nearest_join(q, "v", columns=["id", "v"]), "column v is a column of"),
+        (lambda t, q: t.nearest_join(q, "v", aliases={"x": "y"}), "aliases: 'x'"),
+        (lambda t, q: t.nearest_join(q, "v", aliases={"id": "Number"}), "column Number is"),
+        (lambda t, q: t.nearest_join(q, "v", metric="far"), "metric must be one of"),
+        (lambda t, q: t.nearest_join(q, "v", filter="nope > 1"), "nope"),
     ],
 )
 def test_wrong_arguments(
@@ -221,7 +224,7 @@ def test_vectors_of_another_length(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     short = spark.sql("SELECT array(1.0f, 2.0f) AS v")
     assert "column v has an array of 2 items; the vectors of the table have 8" in refusal(
-        lambda: table.nearestJoin(short, "v", columns=["id"]).collect()
+        lambda: table.nearest_join(short, "v", columns=["id"]).collect()
     )
 
 
@@ -324,7 +327,9 @@ def test_metrics(spark: Any, tmp_path: Path, queries: Any, metric: str) -> None:
     dataset.delete("id % 30 = 1")
     dataset.optimize.compact_files(target_rows_per_fragment=1000)
     dataset.update({"id": "id + 1000"}, where="id < 10")
-    joined = LanceTable.forPath(spark, path).nearestJoin(queries, "v", 3, columns=["id"], nprobes=4)
+    joined = LanceTable.forPath(spark, path).nearest_join(
+        queries, "v", 3, columns=["id"], nprobes=4
+    )
     result = ids_by_query(joined)
     for number, q in enumerate(given_queries()):
         if number == 1:
@@ -338,7 +343,7 @@ def test_metrics(spark: Any, tmp_path: Path, queries: Any, metric: str) -> None:
 def test_recall_of_an_index(spark: Any, path: Path) -> None:
     table, dataset = LanceTable.forPath(spark, str(path)), lance_spark.open_dataset(str(path))
     for options in ({"nprobes": 1}, {"nprobes": 6}, {"nprobes": 6, "refine_factor": 5}):
-        measured = table.indexRecall("v_idx", sample=25, k=K, seed=3, **options)
+        measured = table.index_recall("v_idx", sample=25, k=K, seed=3, **options)
         alone = dataset.index_recall("v_idx", sample=25, k=K, seed=3, **options)
         assert (measured.name, measured.k, measured.num_queries) == ("v_idx", K, 25)
         # Each slot of a join keeps as many rows as the search of one process keeps in all.

@@ -60,7 +60,7 @@ def test_join(spark: Any, path: str, condition: str | None) -> None:
     queries = spark.createDataFrame(rows, "number long, v array<float>")
 
     def found(**options: Any) -> list[tuple[int, int, float]]:
-        joined = table.nearestJoin(
+        joined = table.nearest_join(
             queries, "v", 6, columns=["id"], filter=condition, **options
         ).collect()
         return sorted((row.number, row.id, round(row._distance, 4)) for row in joined)

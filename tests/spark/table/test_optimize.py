@@ -173,7 +173,7 @@ def test_failures_leave_no_files(spark: Any, path: Path, monkeypatch: pytest.Mon
 def test_vacuum(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     table.optimize()
-    table.createTag("kept", 1)
+    table.create_tag("kept", 1)
     existing_versions = [version["version"] for version in lance.dataset(path).versions()]
     existing = files(path)
     assert tuple(table.vacuum().collect()[0]) == (0, 0)
@@ -188,7 +188,7 @@ def test_vacuum(spark: Any, path: Path) -> None:
     assert table.vacuum(0).collect()[0].old_versions == len(existing_versions) - 3
     remaining = [version["version"] for version in lance.dataset(path).versions()]
     assert remaining == [1, existing_versions[-1]]
-    table.deleteTag("kept")
+    table.delete_tag("kept")
     (row,) = table.vacuum(retain_versions=1).collect()
     assert row.old_versions == 1
     assert row.bytes_removed > 0

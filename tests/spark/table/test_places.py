@@ -77,7 +77,7 @@ def update(table: LanceTable, _: Any) -> object:
 
 
 def update_columns(table: LanceTable, _: Any) -> object:
-    return table.updateColumns({"v": "CASE WHEN _rowaddr = 2 THEN 9 ELSE v END"})
+    return table.update_columns({"v": "CASE WHEN _rowaddr = 2 THEN 9 ELSE v END"})
 
 
 def merge(table: LanceTable, spark: Any) -> object:
@@ -94,20 +94,20 @@ def merge_by_clause(table: LanceTable, spark: Any) -> object:
 
 
 def update_from(table: LanceTable, spark: Any) -> object:
-    return table.updateColumnsFrom(source(spark, "_rowaddr"), "_rowaddr")
+    return table.update_columns_from(source(spark, "_rowaddr"), "_rowaddr")
 
 
 def update_from_ids(table: LanceTable, spark: Any) -> object:
-    return table.updateColumnsFrom(source(spark, "id", "_rowid"), ["id", "_rowid"])
+    return table.update_columns_from(source(spark, "id", "_rowid"), ["id", "_rowid"])
 
 
 def add_from(table: LanceTable, spark: Any) -> object:
     source_rows = source(spark, "_rowaddr").withColumnRenamed("v", "w")
-    return table.addColumnsFrom(source_rows, "_rowaddr")
+    return table.add_columns_from(source_rows, "_rowaddr")
 
 
 def add(table: LanceTable, _: Any) -> object:
-    return table.addColumns({"w": "CASE WHEN _rowaddr = 2 THEN 9 END"})
+    return table.add_columns({"w": "CASE WHEN _rowaddr = 2 THEN 9 END"})
 
 
 CHANGES = [

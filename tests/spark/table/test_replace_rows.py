@@ -1,4 +1,4 @@
-"""`LanceTable.replaceWhere` and the options of partial overwrites: rows of a DataFrame replace rows
+"""`LanceTable.replace_where` and the options of partial overwrites: rows of a DataFrame replace rows
 that meet a condition.
 """
 
@@ -66,7 +66,7 @@ def test_rows_are_replaced(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     expected = content(path)
     ids = checked(path).to_table(["id", "_rowid"]).to_pydict()
-    result = table.replaceWhere(
+    result = table.replace_where(
         frame(spark, 40, 45), "day = 4", commit_message="again", transaction_properties={"a": "b"}
     )
     assert (result.version, result.num_inserted_rows, result.num_deleted_rows) == (3, 5, 9)
@@ -85,20 +85,20 @@ def test_rows_are_replaced(spark: Any, path: Path) -> None:
     # replaced.
     spark.createDataFrame([(n,) for n in range(10, 20)], "d int").createOrReplaceTempView("days")
     new_rows = frame(spark, 150, 152).drop("word").withColumn("id", F.col("id").cast("int"))
-    result = table.alias("t").replaceWhere(new_rows, "t.day IN (SELECT d FROM days)")
+    result = table.alias("t").replace_where(new_rows, "t.day IN (SELECT d FROM days)")
     assert (result.num_inserted_rows, result.num_deleted_rows) == (2, 95)
     expected = {k: v for k, v in expected.items() if k < 100}
     expected |= {k: (15, None, k % 50, [1.5, 2.5]) for k in (150, 151)}
     assert content(path) == expected
     # The condition is made of Columns, the source is the table itself, or no row is inserted.
     own_rows = table.toDF().where("day = 0").withColumn("word", F.lit("self"))
-    table.replaceWhere(own_rows, F.col("day").isNull() | (F.col("day") < 1))
+    table.replace_where(own_rows, F.col("day").isNull() | (F.col("day") < 1))
     expected |= {k: (0, "self", *v[2:]) for k, v in expected.items() if v[0] == 0}
     assert content(path) == expected
-    table.replaceWhere(table.toDF().limit(0), "word = 'new'")
+    table.replace_where(table.toDF().limit(0), "word = 'new'")
     assert content(path) == {k: v for k, v in expected.items() if v[1] != "new"}
     # A column that the DataFrame lacks is null, also for the condition.
-    table.replaceWhere(frame(spark, 160, 161).drop("word"), "word IS NULL")
+    table.replace_where(frame(spark, 160, 161).drop("word"), "word IS NULL")
     assert [k for k, v in content(path).items() if v[1] is None] == [160]
 
 
@@ -106,15 +106,15 @@ def test_rows_that_do_not_fit_change_nothing(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     good = frame(spark, 40, 60)
     with pytest.raises(InvalidInputError, match="does not meet 'day = 4': day is 5"):
-        table.replaceWhere(good, "day = 4")
+        table.replace_where(good, "day = 4")
     with pytest.raises(InvalidInputError, match="day is None"):
-        table.replaceWhere(good.withColumn("day", F.lit(None).cast("int")), "day = 4")
+        table.replace_where(good.withColumn("day", F.lit(None).cast("int")), "day = 4")
     with pytest.raises(InvalidInputError, match="small"):
-        table.replaceWhere(good.withColumn("small", F.col("id") + 200), "day > 0")
+        table.replace_where(good.withColumn("small", F.col("id") + 200), "day > 0")
     with pytest.raises(InvalidInputError, match="id"):
-        table.replaceWhere(good.withColumn("id", F.expr("nullif(id, 55)")), "day > 0")
+        table.replace_where(good.withColumn("id", F.expr("nullif(id, 55)")), "day > 0")
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
-        table.replaceWhere(
+        table.replace_where(
             good.withColumn("day", F.expr("100 div (id - 59)").cast("int")), "day > -1000"
         )
     for condition, message in (
@@ -125,14 +125,14 @@ def test_rows_that_do_not_fit_change_nothing(spark: Any, path: Path) -> None:
         ("_rowid = 1", "_rowid"),
     ):
         with pytest.raises(InvalidInputError, match=message):
-            table.replaceWhere(good, condition)  # type: ignore[arg-type]
+            table.replace_where(good, condition)  # type: ignore[arg-type]
     for wrong_rows, message in (
         (good.drop("id"), "has no id"),
         (good.withColumn("other", F.lit(1)), "no other"),
         (good.withColumn("vector", F.lit("x")), "vector"),
     ):
         with pytest.raises(SchemaMismatchError, match=message):
-            table.replaceWhere(wrong_rows, "day = 4")
+            table.replace_where(wrong_rows, "day = 4")
     assert checked(path).version == 2
 
 
@@ -152,20 +152,20 @@ def test_concurrent_commits(spark: Any, path: Path, monkeypatch: pytest.MonkeyPa
     expected = {k: v[1] for k, v in content(path).items()}
     # Another client deletes another row of the same fragment: both changes hold.
     concurrent_changes.append(lambda d: d.delete("id = 30"))
-    table.replaceWhere(frame(spark, 40, 41), "day = 4")
+    table.replace_where(frame(spark, 40, 41), "day = 4")
     expected = {k: v for k, v in expected.items() if k != 30 and not 41 <= k < 50}
     expected[40] = "new"
     assert {k: v[1] for k, v in content(path).items()} == expected
     assert planned == [2]
     # Another client moves a row that is to be replaced: it is replaced nevertheless.
     concurrent_changes.append(lambda d: d.update({"word": "'moved'"}, "id = 60"))
-    table.replaceWhere(frame(spark, 61, 62), "day = 6")
+    table.replace_where(frame(spark, 61, 62), "day = 6")
     expected = {k: v for k, v in expected.items() if not 60 <= k < 70} | {61: "new"}
     assert {k: v[1] for k, v in content(path).items()} == expected
     assert planned == [2, 4, 5]
     concurrent_changes.append(lambda d: d.delete("id = 80"))
     with pytest.raises(CommitConflictError):
-        table.replaceWhere(frame(spark, 81, 82), "day = 8", conflict_retries=0)
+        table.replace_where(frame(spark, 81, 82), "day = 8", conflict_retries=0)
     del expected[80]
     assert {k: v[1] for k, v in content(path).items()} == expected
 
@@ -176,7 +176,7 @@ def test_large_table(spark: Any, large: Large) -> None:
     # Spark has no nanoseconds.
     new = table.toDF(["id", "g", "text", "vector"]).where("g = 17 AND id % 2 = 0")
     new = new.withColumn("text", F.lit("new"))
-    result = table.replaceWhere(new, f"g = 17 OR pmod(id, {PART}) < 3")
+    result = table.replace_where(new, f"g = 17 OR pmod(id, {PART}) < 3")
     ids = expected["id"].to_numpy()
     hit = pc.fill_null(pc.equal(expected["g"], 17), False).to_numpy()
     gone = hit | (ids % PART < 3)

@@ -37,10 +37,10 @@ def test_an_index_of_points(spark: Any, tmp_path: Path) -> None:
     data = pa.table([pa.array(range(ROWS)), column(points(), "point")], schema=schema)
     lance.write_dataset(data, path, max_rows_per_file=2_500)
     table = LanceTable.forPath(spark, path)
-    table.createIndex("g", "rtree", num_segments=2, page_size=64)
+    table.create_index("g", "rtree", num_segments=2, page_size=64)
     (row,) = table.indexes().collect()
     assert (row.index_type, row.num_segments, row.num_indexed_rows) == ("RTree", 2, ROWS)
-    assert all(row.is_valid for row in table.checkIndex("g_idx").collect())
+    assert all(row.is_valid for row in table.check_index("g_idx").collect())
     assert "index: g_idx (RTREE): 121 rows" in lance_spark.open_dataset(path).explain(
         filter=CONDITION
     )
@@ -63,8 +63,8 @@ def test_an_index_of_spark_s_geometries(spark: Any, tmp_path: Path) -> None:
         path
     )
     table = LanceTable.forPath(spark, path)
-    table.createIndex("g", "RTREE")
-    assert all(row.is_valid for row in table.checkIndex("g_idx").collect())
+    table.create_index("g", "RTREE")
+    assert all(row.is_valid for row in table.check_index("g_idx").collect())
     assert ids(spark.read.format("lance").option("filter", CONDITION).load(path)) == expected()
     oracle = lance.dataset(path)
     assert "ScalarIndexQuery" in oracle.scanner(filter=CONDITION).explain_plan()

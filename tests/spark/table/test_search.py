@@ -192,7 +192,7 @@ def test_versions_branches_and_row_columns(spark: Any, tmp_path: Path) -> None:
     lance.write_dataset(texts, path)
     lance_spark.open_dataset(path).create_scalar_index("st.a", "INVERTED")
     table = LanceTable.forPath(spark, path)
-    table.createBranch("b")
+    table.create_branch("b")
     lance.write_dataset(pa.table({"id": [3], "st": [{"a": "green fox"}]}), path, mode="append")
     assert table.search("fox").columns == ["id", "st", "_score"]
     assert {row.id for row in table.search("fox").collect()} == {1, 2, 3}

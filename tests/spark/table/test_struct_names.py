@@ -45,11 +45,11 @@ def updated(table: LanceTable, source: Any) -> None:
 
 
 def updated_columns(table: LanceTable, source: Any) -> None:
-    table.updateColumns({"s": GIVEN, "deep.s": GIVEN, "items": f"array({GIVEN})"})
+    table.update_columns({"s": GIVEN, "deep.s": GIVEN, "items": f"array({GIVEN})"})
 
 
 def updated_from(table: LanceTable, source: Any) -> None:
-    table.updateColumnsFrom(source, ["id"])
+    table.update_columns_from(source, ["id"])
 
 
 def merged(table: LanceTable, source: Any) -> None:
@@ -58,7 +58,7 @@ def merged(table: LanceTable, source: Any) -> None:
 
 
 def replaced(table: LanceTable, source: Any) -> None:
-    table.replaceWhere(source, "id = 1 AND s.a IN ('7', 'old') AND deep.s.b < 9")
+    table.replace_where(source, "id = 1 AND s.a IN ('7', 'old') AND deep.s.b < 9")
 
 
 @pytest.mark.parametrize("change", [updated, updated_columns, updated_from, merged, replaced])

@@ -26,7 +26,7 @@ def test_tasks_write_segments(spark: Any, tmp_path: Path) -> None:
     options = {"with_position": True, "language": "French", "max_token_length": None}
     lance.dataset(str(other)).create_scalar_index("s", "INVERTED", **options)
     spark_table = LanceTable.forPath(spark, str(path))
-    spark_table.createIndex("s", "inverted", num_segments=3, memory_limit=64, **options)
+    spark_table.create_index("s", "inverted", num_segments=3, memory_limit=64, **options)
     assert described(path) == [("s_idx", "Inverted", 3)]
     queries = (q.MatchQuery(f"{words[0]} {words[-4]}", "s"), q.PhraseQuery("d é", "s", slop=1))
     # Scores depend on the documents of all segments.
@@ -34,17 +34,17 @@ def test_tasks_write_segments(spark: Any, tmp_path: Path) -> None:
         expected = oracle_scores(other, query)
         assert oracle_scores(path, query) == pytest.approx(expected, rel=3e-6)
         assert own_scores(path, query) == pytest.approx(expected, rel=3e-6)
-    assert [row.is_valid for row in spark_table.checkIndex("s_idx").collect()] == [True] * 3
+    assert [row.is_valid for row in spark_table.check_index("s_idx").collect()] == [True] * 3
     lance.write_dataset(rows(rng, 2000, 300, words), str(path), mode="append")
     assert flat_plan(path, "s")
-    spark_table.optimizeIndices(num_indices_to_merge=2, num_segments=1)
+    spark_table.optimize_indices(num_indices_to_merge=2, num_segments=1)
     assert not flat_plan(path, "s")
     assert described(path) == [("s_idx", "Inverted", 2)]
-    assert spark_table.checkIndex("s_idx").where("NOT is_valid").count() == 0
+    assert spark_table.check_index("s_idx").where("NOT is_valid").count() == 0
     for query in queries:
         assert own_scores(path, query) == pytest.approx(oracle_scores(path, query), rel=3e-6)
     with pytest.raises(InvalidOptionError, match="block_size must be 128, not 256"):
-        spark_table.createIndex("s", "INVERTED", block_size=256)
+        spark_table.create_index("s", "INVERTED", block_size=256)
 
 
 def described(path: Path) -> list[tuple[str, str, int]]:

@@ -1,4 +1,4 @@
-"""`LanceTable.update` in the mode `columns`, and `updateColumns`."""
+"""`LanceTable.update` in the mode `columns`, and `update_columns`."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_auto_chooses_the_cheaper_mode(spark: Any, tmp_path: Path) -> None:
     assert updated("blob", None, {"blob": F.lit(b"y")}) == (rows, 1_000)
     path = copied(source, tmp_path / "refused")
     with pytest.raises(UnsupportedError, match="'blob'"):
-        LanceTable.forPath(spark, str(path)).updateColumns({"blob": F.lit(b"y")})
+        LanceTable.forPath(spark, str(path)).update_columns({"blob": F.lit(b"y")})
     assert checked(path).version == 1
 
 
@@ -159,7 +159,7 @@ def test_all_values_of_columns(spark: Any, tmp_path: Path) -> None:
     before = content(path)
     files = {file.name: file.stat().st_mtime_ns for file in (path / "data").iterdir()}
     table = LanceTable.forPath(spark, str(path))
-    result = table.updateColumns(
+    result = table.update_columns(
         {
             "G": "id + 1",
             "vector": F.transform("vector", lambda x: x + F.col("g").cast("float")),
@@ -182,7 +182,7 @@ def test_all_values_of_columns(spark: Any, tmp_path: Path) -> None:
 
     # Rows of an expression that needs other rows are sorted by address again.
     window = Window.partitionBy(F.col("id") % 3).orderBy(F.desc("id"))
-    table.updateColumns({"g": F.row_number().over(window)})
+    table.update_columns({"g": F.row_number().over(window)})
     ranks: dict[int, int] = {}
     for row in reversed(before):
         ranks[row["id"] % 3] = ranks.get(row["id"] % 3, 0) + 1
@@ -205,18 +205,18 @@ def test_failures_leave_the_table_unchanged(spark: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "t")
     table = LanceTable.forPath(spark, str(path))
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
-        table.updateColumns({"g": "CASE WHEN id = 324 THEN text ELSE '1' END"})
+        table.update_columns({"g": "CASE WHEN id = 324 THEN text ELSE '1' END"})
     with pytest.raises(InvalidInputError, match=r"set\['g'\]: .*nothing"):
-        table.updateColumns({"text": "'x'", "g": "nothing + 1"})
+        table.update_columns({"text": "'x'", "g": "nothing + 1"})
     with pytest.raises(InvalidInputError, match=r"set\['g'\]: .*Syntax error"):
-        table.updateColumns({"text": "'x'", "g": "id +"})
+        table.update_columns({"text": "'x'", "g": "id +"})
     with pytest.raises(InvalidInputError, match="set must map"):
-        table.updateColumns({})
-    table.alterColumn("text", nullable=True)
-    table.alterColumn("id", nullable=False)
+        table.update_columns({})
+    table.alter_column("text", nullable=True)
+    table.alter_column("id", nullable=False)
     version = lance.dataset(path).version
     with pytest.raises(InvalidInputError, match="id"):
-        table.updateColumns({"id": "nullif(id, 201)"})
+        table.update_columns({"id": "nullif(id, 201)"})
     assert checked(path).version == version
 
 
@@ -261,7 +261,7 @@ def test_concurrent_commits(spark: Any, tmp_path: Path, monkeypatch: pytest.Monk
     concurrent_changes.append(lambda d: d.delete("id = 100"))
     path = copied(source, tmp_path / "once")
     with pytest.raises(CommitConflictError) as error:
-        LanceTable.forPath(spark, str(path)).updateColumns({"g": "1"}, conflict_retries=0)
+        LanceTable.forPath(spark, str(path)).update_columns({"g": "1"}, conflict_retries=0)
     assert error.value.retryable
     assert checked(path).version == 4
 
@@ -272,7 +272,7 @@ def test_large_table(spark: Any, large: Large) -> None:
     table = LanceTable.forPath(spark, str(path))
     result = table.update("g < 60", {"text": "concat(text, '!')"})
     assert mode_of(path) == "rewrite_columns"
-    table.updateColumns({"g": "g + id % 7"})
+    table.update_columns({"g": "g + id % 7"})
     table_rows = checked(path).to_table().sort_by("id")
     ids = expected["id"].to_numpy()
     kept = expected.filter(pa.array(ids % 1000 != 5))

@@ -39,7 +39,7 @@ def statistics(path: Path, name: str = "v_idx") -> dict[str, Any]:
 @pytest.mark.parametrize("index_type", ["IVF_PQ", "ivf_rq", "IVF_HNSW_SQ"])
 def test_tasks_write_segments_of_one_model(spark: Any, path: Path, index_type: str) -> None:
     table = LanceTable.forPath(spark, str(path))
-    table.createIndex("v", index_type, metric="cosine", num_partitions=6, num_segments=2)
+    table.create_index("v", index_type, metric="cosine", num_partitions=6, num_segments=2)
     stats = statistics(path)
     first, second = stats["indices"]
     assert first["index_type"] == index_type.upper()
@@ -51,17 +51,17 @@ def test_tasks_write_segments_of_one_model(spark: Any, path: Path, index_type: s
     (row,) = table.indexes().collect()
     assert (row.index_type, row.num_segments) == (index_type.upper(), 2)
     lance.write_dataset(rows(ROWS, 500), str(path), mode="append")
-    table.optimizeIndices(num_indices_to_merge=2)
+    table.optimize_indices(num_indices_to_merge=2)
     stats = statistics(path)
     assert (len(stats["indices"]), stats["num_indexed_rows"]) == (1, ROWS + 500)
-    assert [row.is_valid for row in table.checkIndex("v_idx").collect()] == [True]
+    assert [row.is_valid for row in table.check_index("v_idx").collect()] == [True]
 
 
 def test_executors_write_graphs_after_a_compaction(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = LanceTable.forPath(spark, str(path))
-    table.createIndex("v", "IVF_HNSW_SQ", num_partitions=2, num_segments=2)
+    table.create_index("v", "IVF_HNSW_SQ", num_partitions=2, num_segments=2)
     lance.dataset(str(path)).delete("id % 3 = 0")
 
     def refuse(*arguments: object) -> None:
@@ -75,7 +75,7 @@ def test_executors_write_graphs_after_a_compaction(
     table.optimize()
     assert len(lance.dataset(str(path)).get_fragments()) == 2
     assert statistics(path)["num_unindexed_rows"] == 0
-    assert [row.is_valid for row in table.checkIndex("v_idx").collect()] == [True, True]
+    assert [row.is_valid for row in table.check_index("v_idx").collect()] == [True, True]
 
 
 def test_sql(spark: Any, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def update(table: LanceTable, spark: Any) -> None:
 
 
 def update_columns(table: LanceTable, spark: Any) -> None:
-    table.updateColumns({"d": "d + 1"})
+    table.update_columns({"d": "d + 1"})
 
 
 def merge(table: LanceTable, spark: Any) -> None:
@@ -65,7 +65,7 @@ def merge(table: LanceTable, spark: Any) -> None:
 
 
 def replace_where(table: LanceTable, spark: Any) -> None:
-    table.replaceWhere(frame(spark, 50, 10), "id >= 50 and id < 100")
+    table.replace_where(frame(spark, 50, 10), "id >= 50 and id < 100")
 
 
 def optimize(table: LanceTable, spark: Any) -> None:
@@ -78,9 +78,9 @@ def sort(table: LanceTable, spark: Any) -> None:
 
 
 def columns(table: LanceTable, spark: Any) -> None:
-    table.addColumns({"twice": "id * 2"})
-    table.dropColumns("even")
-    table.alterColumn("twice", data_type="int")
+    table.add_columns({"twice": "id * 2"})
+    table.drop_columns("even")
+    table.alter_column("twice", data_type="int")
 
 
 CHANGES = [update, update_columns, merge, replace_where, optimize, sort, columns]
@@ -113,7 +113,7 @@ def test_a_null_fails_the_job_and_changes_nothing(spark: Any, tmp_path: Path) ->
     with pytest.raises(Exception, match=r"column .s.a., row .*null would be read as 0"):
         table.update("id = 5", {"s": "named_struct('a', cast(null as int), 'b', s.b)"})
     with pytest.raises(UnsupportedFeatureError, match=r"the first column of data files"):
-        table.updateColumns({"id": "id + 1"})
+        table.update_columns({"id": "id + 1"})
     assert sorted(path.rglob("*")) == files
     assert lance.dataset(str(path)).count_rows() == ROWS + 500
 

@@ -172,7 +172,7 @@ class Jobs:
         self.table.optimize(condition, **self.more)
 
     def add_columns(self, column: str) -> None:
-        self.table.addColumns({column: "v + 1"}, **self.more)
+        self.table.add_columns({column: "v + 1"}, **self.more)
 
 
 def answer(job: Callable[..., None], arguments: dict[str, Any]) -> dict[str, Any]:

@@ -214,7 +214,7 @@ def test_jobs_of_a_table(catalog: TestCatalog, spark: Any, monkeypatch: pytest.M
     table.update("i % 2 = 0", {"b": "c", "c": "b"})
     expected |= {i: (c, b) for i, (b, c) in expected.items() if i % 2 == 0}
     assert written(path, "b", "c") == expected
-    table.replaceWhere(source.where("i > 9"), "i > 9")
+    table.replace_where(source.where("i > 9"), "i > 9")
     expected |= {i + 4: value for i, value in other.items() if i > 5}
     assert written(path, "b", "c") == expected
     assert plans

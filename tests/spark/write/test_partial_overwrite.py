@@ -192,8 +192,8 @@ def test_a_missing_table_is_created(tmp_path: Path, options: dict[str, str]) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"replaceWhere": "day ="}, "option replaceWhere: .* LanceTable.replaceWhere"),
-        ({"replaceWhere": "id IN (SELECT 1)"}, "LanceTable.replaceWhere"),
+        ({"replaceWhere": "day ="}, "option replaceWhere: .* LanceTable.replace_where"),
+        ({"replaceWhere": "id IN (SELECT 1)"}, "LanceTable.replace_where"),
         ({"replaceWhere": "nothing = 1"}, "nothing"),
         ({"replaceWhere": "day = 'b'", **DYNAMIC, "partitionBy": "day"}, "exclude each other"),
         (DYNAMIC, "needs the option partitionBy"),

@@ -357,23 +357,23 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "makes a column of vectors of an array of numpy",
     ),
     "lance.vector.find_duplicate_pairs": (
-        "`LanceTable.nearestJoin`",
+        "`LanceTable.nearest_join`",
         "with `distance_range`: up to `k` rows for each row, which is one of them",
     ),
     "lance.vector.find_duplicate_pairs_in_partition": (
-        "`LanceTable.nearestJoin`",
+        "`LanceTable.nearest_join`",
         "with `distance_range`: up to `k` rows for each row, which is one of them",
     ),
     "lance.vector.hamming_clustering_for_ivf_partition": (
-        "`LanceTable.nearestJoin`",
+        "`LanceTable.nearest_join`",
         "with `metric='hamming'`: up to `k` rows for each row; they are not clustered",
     ),
     "lance.vector.hamming_clustering_for_range": (
-        "`LanceTable.nearestJoin`",
+        "`LanceTable.nearest_join`",
         "with `metric='hamming'`: up to `k` rows for each row; they are not clustered",
     ),
     "lance.vector.hamming_clustering_for_sample": (
-        "`LanceTable.nearestJoin`",
+        "`LanceTable.nearest_join`",
         "with `metric='hamming'`: up to `k` rows for each row; they are not clustered",
     ),
     "lance.vector.get_ivf_partition_info": (

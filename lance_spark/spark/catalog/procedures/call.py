@@ -237,13 +237,17 @@ def vars_of(result: ChangeResult) -> dict[str, int]:
 
 def _function(name: str) -> Any:
     """Return the function of a procedure: of `methods`, or a method of `LanceTable`."""
-    function = getattr(methods, name, None)
-    return function or getattr(ResultTable, _method_name(name))
+    return getattr(methods, name, None) or _method(name)
 
 
-def _method_name(name: str) -> str:
-    first, *words = name.split("_")
-    return first + "".join(word.capitalize() for word in words)
+def _method(name: str) -> Any:
+    """Return the method of `LanceTable` that has a name in snake case, or None."""
+    return getattr(ResultTable, _method_names().get(name, name), None)
+
+
+@cache
+def _method_names() -> dict[str, str]:
+    return {_snake_case(name): name for name in dir(ResultTable)}
 
 
 @cache
@@ -285,7 +289,7 @@ def _snake_names(function: Any) -> dict[str, str]:
 @cache
 def _comments(procedure: str) -> dict[str, str]:
     """Return the comments of parameters, from the docstrings and from `COMMENTS`."""
-    owners = [getattr(ResultTable, _method_name(procedure), None), _function(procedure)]
+    owners = [_method(procedure), _function(procedure)]
     comments = {name: item.keyword.text for name, item in declared_by(RetryKeywords).items()}
     comments |= dict.fromkeys(keywords_of(_function(procedure)).unused, "No effect.")
     for owner in filter(None, owners):

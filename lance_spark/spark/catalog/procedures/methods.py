@@ -54,19 +54,19 @@ def create_tag(
     if exists and or_replace:
         update_tag(table, name, version, tag)
     elif not (exists and if_not_exists):
-        table.createTag(name, _reference(version, tag))
+        table.create_tag(name, _reference(version, tag))
 
 
 def update_tag(
     table: LanceTable, name: str, version: int | None = None, tag: str | None = None
 ) -> None:
     """Move a tag to another version."""
-    table.updateTag(name, _reference(version, tag))
+    table.update_tag(name, _reference(version, tag))
 
 
 def delete_tag(table: LanceTable, name: str, if_exists: bool = False) -> None:
     """Delete a tag."""
-    _delete(table.dataset().tags, table.deleteTag, name, if_exists)
+    _delete(table.dataset().tags, table.delete_tag, name, if_exists)
 
 
 def create_branch(
@@ -78,12 +78,12 @@ def create_branch(
 ) -> None:
     """Create a branch from a version."""
     if not (if_not_exists and name in table.dataset().branches.list()):
-        table.createBranch(name, _reference(version, tag))
+        table.create_branch(name, _reference(version, tag))
 
 
 def delete_branch(table: LanceTable, name: str, if_exists: bool = False) -> None:
     """Delete a branch with all its versions."""
-    _delete(table.dataset().branches, table.deleteBranch, name, if_exists)
+    _delete(table.dataset().branches, table.delete_branch, name, if_exists)
 
 
 def clone(
@@ -113,7 +113,7 @@ def add_columns_from(
 ) -> ChangeResult:
     """Add the columns of a table or view, joined by a key."""
     frame, names = _keyed_frame(table, source, key, columns)
-    return table.addColumnsFrom(frame, names, missing=missing, options=options, **keywords)
+    return table.add_columns_from(frame, names, missing=missing, options=options, **keywords)
 
 
 def update_columns_from(
@@ -124,14 +124,14 @@ def update_columns_from(
     **keywords: Unpack[RetryKeywords],
 ) -> ChangeResult:
     """Update columns by the values that a table or view has for the same key."""
-    return table.updateColumnsFrom(*_keyed_frame(table, source, key, columns), **keywords)
+    return table.update_columns_from(*_keyed_frame(table, source, key, columns), **keywords)
 
 
 def replace_where(
     table: LanceTable, source: str, condition: str, **keywords: Unpack[RetryKeywords]
 ) -> ChangeResult:
     """Replace the rows that meet a condition by the rows of a table or view."""
-    return table.replaceWhere(_frame(table, source), condition, **keywords)
+    return table.replace_where(_frame(table, source), condition, **keywords)
 
 
 def upsert(table: LanceTable, source: str, **keywords: Unpack[RetryKeywords]) -> ChangeResult:
@@ -147,7 +147,7 @@ def add_bases(
 ) -> ChangeResult:
     """Add base paths, by their names: other folders that may hold files of the table."""
     paths = [BasePath(0, path, is_dataset_root, name) for name, path in bases.items()]
-    return table.addBases(paths, **keywords)
+    return table.add_bases(paths, **keywords)
 
 
 def set_unenforced_primary_key(
@@ -194,7 +194,7 @@ def describe_indices(table: LanceTable) -> Any:
 
 def check_index(table: LanceTable, name: str) -> Any:
     """Compare an index with its column, and return a row for each segment of the index."""
-    return table.checkIndex(name)
+    return table.check_index(name)
 
 
 def drop_index(
@@ -203,7 +203,7 @@ def drop_index(
     """Drop an index. Vacuum removes its files."""
     if if_exists and not _has_index(table, name):
         return name, "not found"
-    table.dropIndex(name, **keywords)
+    table.drop_index(name, **keywords)
     return name, "dropped"
 
 
@@ -224,7 +224,7 @@ def create_index(
             f"table {table.path}: an index has one column, not {len(columns)}: {list(columns)}"
         )
     values = _index_options(table, options)
-    table.createIndex(columns[0], method, name, **values, **keywords)
+    table.create_index(columns[0], method, name, **values, **keywords)
     return _coverage(table, name)
 
 
@@ -236,7 +236,7 @@ def optimize_index(
 ) -> tuple[int, str]:
     """Extend an index to the rows that it does not cover, and merge its newest segments."""
     values = _index_options(table, options, _OF_OPTIMIZE)
-    table.optimizeIndices([name], **values, **keywords)
+    table.optimize_indices([name], **values, **keywords)
     return _coverage(table, name)
 
 
@@ -248,7 +248,7 @@ def refresh_index(
 ) -> tuple[int, str]:
     """Extend an index to the rows that it does not cover, by new segments."""
     values = _index_options(table, options, {"num_segments"})
-    table.optimizeIndices([name], num_indices_to_merge=0, **values, **keywords)
+    table.optimize_indices([name], num_indices_to_merge=0, **values, **keywords)
     return _coverage(table, name)
 
 
@@ -260,7 +260,7 @@ def optimize_indices(
 ) -> ChangeResult:
     """Extend indexes to the rows that they do not cover, and merge their newest segments."""
     values = _index_options(table, options, _OF_OPTIMIZE)
-    return table.optimizeIndices(index_names, **values, **keywords)
+    return table.optimize_indices(index_names, **values, **keywords)
 
 
 def register_table(catalog: Catalog, table: Mapping[str, Any], location: str) -> Any:

@@ -78,7 +78,7 @@ def add_expressions(
     metadata: Mapping[str, Mapping[str, str]],
     options: CommitOptions,
 ) -> tuple[Manifest, ChangeResult]:
-    """Add columns to a version, once; see `LanceTable.addColumns`."""
+    """Add columns to a version, once; see `LanceTable.add_columns`."""
     table = dataset._table
     labels = [f"new column {name!r}" for name in expressions]
     columns = {
@@ -120,7 +120,7 @@ def add_from(
     metadata: Mapping[str, Mapping[str, str]],
     options: CommitOptions,
 ) -> tuple[Manifest, ChangeResult]:
-    """Add columns of another frame to a version, once; see `LanceTable.addColumnsFrom`."""
+    """Add columns of another frame to a version, once; see `LanceTable.add_columns_from`."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
     table = dataset._table
@@ -149,7 +149,7 @@ def update_from(
     key: Sequence[str],
     options: CommitOptions,
 ) -> tuple[Manifest, ChangeResult]:
-    """Update columns of a version by another frame, once; see `LanceTable.updateColumnsFrom`."""
+    """Update columns of a version by another frame, once; see `LanceTable.update_columns_from`."""
     table = dataset._table
     check_key(table, source, key)
     source = with_keys_as_stored(source, table, key)
@@ -168,7 +168,7 @@ def update_from(
     blobs = [field.name for field in fields if has_blobs(field)]
     if blobs:
         raise UnsupportedError(
-            f"updateColumnsFrom: column {blobs[0]!r} holds blobs; use update() or merge()"
+            f"update_columns_from: column {blobs[0]!r} holds blobs; use update() or merge()"
         )
     types = {name: source.schema[name].dataType for name in names}
     values = {

@@ -58,7 +58,7 @@ def nearest_join(
     with_row_id: bool,
     blob_handling: str,
 ) -> DataFrame:
-    """Return the queries with their nearest rows; see `LanceTable.nearestJoin`.
+    """Return the queries with their nearest rows; see `LanceTable.nearest_join`.
 
     Parameters
     ----------

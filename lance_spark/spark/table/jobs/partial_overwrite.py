@@ -122,8 +122,8 @@ class InsertRows:
         ]
         shown = f": {', '.join(values)}" if values else ""
         raise InvalidInputError(
-            f"replaceWhere: a row of the DataFrame does not meet {self.text!r}{shown}. Nothing was "
-            "replaced; filter the DataFrame by the same condition"
+            f"replace_where: a row of the DataFrame does not meet {self.text!r}{shown}. Nothing "
+            "was replaced; filter the DataFrame by the same condition"
         )
 
 
@@ -135,7 +135,7 @@ def replace_where(
     condition: str | Column,
     options: CommitOptions,
 ) -> tuple[Manifest, ChangeResult]:
-    """Replace rows of a version, once; see `LanceTable.replaceWhere`."""
+    """Replace rows of a version, once; see `LanceTable.replace_where`."""
     table = dataset._table
     check_rows_changeable(table, data_files=True)
     source = with_defaults(source, table.schema)
@@ -203,13 +203,13 @@ def with_condition(
     if handle.alias_name is not None:
         rows = rows.alias(handle.alias_name)
     shown = tuple(field.name for field in fields)
-    with analysis_errors("replaceWhere: condition"):
-        is_met = to_column(condition, "replaceWhere: condition").alias("__met")
+    with analysis_errors("replace_where: condition"):
+        is_met = to_column(condition, "replace_where: condition").alias("__met")
         checked = rows.select(*new.values(), *shown, is_met)
         dtype = checked.schema[-1].dataType
     if not isinstance(dtype, BooleanType):
         raise InvalidInputError(
-            f"replaceWhere: the type of condition {text_of(condition)!r} must be boolean, but is "
+            f"replace_where: the type of condition {text_of(condition)!r} must be boolean, but is "
             f"{dtype.simpleString()}"
         )
     return checked, shown

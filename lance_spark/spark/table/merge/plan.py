@@ -208,7 +208,7 @@ def _source_indexes(
             raise SchemaMismatchError(
                 f"the source has a column {source_name!r} that the table does not have and no "
                 f"condition names; the table has {', '.join(schema.names)}; drop the column, add "
-                "it to the table by addColumns, or set values column by column"
+                "it to the table by add_columns, or set values column by column"
             )
     if not indexes:
         raise SchemaMismatchError(

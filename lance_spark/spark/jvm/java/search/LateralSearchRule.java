@@ -27,7 +27,7 @@ import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 
 /**
- * Plans LATERAL lance_vector_search(table, u.vector, ...) as LanceTable.nearestJoin does: one search
+ * Plans LATERAL lance_vector_search(table, u.vector, ...) as LanceTable.nearest_join does: one search
  * for the vectors of all rows of the left side.
  *
  * <p>SearchFunction makes a filter with the vector over a table that cannot be read; the filter has
@@ -65,7 +65,7 @@ public class LateralSearchRule extends Rule {
   static RuntimeException refused() {
     return Errors.unchecked(
         "LATERAL lance_vector_search takes the vectors of an inner or left join, under columns that"
-            + " the query chooses; use LanceTable.nearestJoin, or put other conditions above");
+            + " the query chooses; use LanceTable.nearest_join, or put other conditions above");
   }
 
   private static LogicalPlan lateral(Object join) {

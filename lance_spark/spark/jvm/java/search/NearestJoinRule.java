@@ -32,7 +32,7 @@ import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 
 /**
- * Plans joins with APPROX NEAREST k BY a distance as LanceTable.nearestJoin does, if the right side
+ * Plans joins with APPROX NEAREST k BY a distance as LanceTable.nearest_join does, if the right side
  * is a table of ours. Spark, which has them since 4.2, compares all rows with all others.
  *
  * <p>The rule comes after the analysis: the first rules of the optimizer replace such joins.
