@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import json
 import struct
+from operator import index
 from typing import Any, Literal
 
 MARK = b"\xfflance-reply\xff"
@@ -37,5 +38,6 @@ Kind = Literal["call", "plan", "stream", "read", "written"]
 
 def reply_of(kind: Kind, data: bytes = b"", /, **header: Any) -> bytes:
     """Return a reply with the values of its header."""
-    text = json.dumps({"kind": kind, **header}).encode()
+    # Counts may be integers of numpy.
+    text = json.dumps({"kind": kind, **header}, default=index).encode()
     return MARK + LENGTHS.pack(len(text), len(data)) + text + data
