@@ -13,7 +13,8 @@ import sys
 from importlib import import_module
 from typing import IO, Any
 
-_STEPS = "pyspark.sql.worker"
+from lance_spark.spark.jvm.shims.pyspark_names import PLANNING_MODULES
+
 #: Bytes of the length of a text.
 _LENGTH = 4
 
@@ -43,5 +44,5 @@ def main(infile: IO[bytes], outfile: IO[bytes]) -> None:
         # Spark has closed the connection of a process that it does not use any more.
         sys.exit(-1)
     step, version = infile.read(int.from_bytes(length, "big")).split(b" ")
-    worker = import_module(f"{_STEPS}.{step.decode()}")
+    worker = import_module(PLANNING_MODULES + step.decode())
     worker.main(_Unread(infile, len(version).to_bytes(_LENGTH, "big") + version), outfile)

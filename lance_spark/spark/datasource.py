@@ -12,12 +12,13 @@ write of such a DataFrame would go to the table that it was read from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
+from lance_spark.spark.jvm.shims.pyspark_names import check_supported
 from lance_spark.spark.python_process import leave_modules_uncollected, plain_messages
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ class LanceDataSource(DataSource):
     >>> df = spark.read.format("lance").option("version", 3).load("/data/flights.lance")
     >>> df.write.format("lance").mode("append").save("/data/flights.lance")
     """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        # Not when the module is imported: Spark imports it also to look for other formats.
+        check_supported()
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

@@ -21,11 +21,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-#: First argument of such a process: pyspark's module that runs a step of planning, the module of
-#: this package that runs all steps, or the module that runs tasks.
-_PLANNING, _SHARED, _TASKS = "pyspark.sql.worker.", "pyspark_lance.worker", "pyspark.worker"
-#: The program that plans the batches of a stream.
-_STREAMS = "python_streaming_source_runner.py"
+from lance_spark.spark.jvm.shims.pyspark_names import (
+    HIDE_TRACEBACK,
+    PLANNING_MODULES,
+    STREAM_PROGRAM,
+    TASKS_MODULE,
+)
+
+#: First argument of a process that runs all steps of planning: a module of this package.
+_SHARED = "pyspark_lance.worker"
 #: File descriptors among which the connection to the JVM is searched. It is one of the first.
 _DESCRIPTORS = range(3, 32)
 #: The number of modules that were loaded when objects were left out last.
@@ -48,7 +52,7 @@ def begin_task() -> None:
     The part of the task that Spark has sent is acknowledged, modules are left out of the collection
     of garbage, and the workers of the executor share ranges of files.
     """
-    if _runs(_TASKS):
+    if _runs(TASKS_MODULE):
         _acknowledge()
         leave_modules_uncollected()
         _share_ranges()
@@ -61,7 +65,7 @@ def leave_modules_uncollected() -> None:
     does not look at, so it is called again only after modules were loaded, and other processes,
     such as a driver, are left as they are.
     """
-    if len(sys.modules) != _frozen["modules"] and _runs(_PLANNING, _SHARED, _TASKS):
+    if len(sys.modules) != _frozen["modules"] and _runs(PLANNING_MODULES, _SHARED, TASKS_MODULE):
         _frozen["modules"] = len(sys.modules)
         gc.freeze()
 
@@ -79,8 +83,8 @@ def plain_messages() -> Iterator[None]:
     try:
         yield
     except LanceError:
-        if _runs(_PLANNING, _SHARED, _TASKS) or sys.argv[0].endswith(_STREAMS):
-            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        if _runs(PLANNING_MODULES, _SHARED, TASKS_MODULE) or sys.argv[0].endswith(STREAM_PROGRAM):
+            os.environ[HIDE_TRACEBACK] = "1"
         raise
 
 

@@ -51,9 +51,13 @@ def problems(version: str, jars: Path) -> str:
             path.write_text(text)
         command = ["javac", LINT, "-proc:none", "-d", str(classes), "-cp", f"{jars}/*"]
         command += map(str, sources.rglob("*.java"))
-        output = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
         # Warnings about jars are not about the sources.
-        lines = re.findall(rf"^{sources}/\S+?/(\w+\.java:\d+: (?:error|warning): .+)", output, re.M)
+        lines = re.findall(
+            rf"^{sources}/\S+?/(\w+\.java:\d+: (?:error|warning): .+)", result.stderr, re.M
+        )
+        if result.returncode and not lines:
+            return result.stderr
         return "\n".join(lines)
 
 

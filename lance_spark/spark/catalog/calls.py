@@ -2,10 +2,11 @@
 
 A call travels as the only field of a schema that `DataSource.reader` gets. The field `__lance_call`
 has the null type, and its metadata holds a JSON text under `call`: the name of a function of
-`FUNCTIONS`, and its arguments. `CallReader` runs the function when Spark asks for partitions. The
-pickle of the first partition holds the text `lance-reply N;` and N bytes of JSON, the result. An
-error of this package becomes the result `{"error": {"kind": ..., "message": ..., "class": ...}}`.
-The JVM raises it as Spark's own exception of that kind (`Errors.java`), without a traceback.
+`FUNCTIONS`, and its arguments. `CallReader` runs the function when Spark asks for partitions. A
+reply (`lance_spark.spark.replies`) takes the place of the first partition: `result` is what the
+function returns. An error of this package becomes the result
+`{"error": {"kind": ..., "message": ..., "class": ...}}`. The JVM raises it as Spark's own exception
+of that kind (`Errors.java`), without a traceback.
 
 Spark runs this in the Python process in which it plans data sources, and uses the process again:
 a function must leave no state behind that another statement could meet.
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lance_spark import errors
+from lance_spark.spark.replies import reply_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -89,8 +91,7 @@ class CallReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the reply."""
-        data = json.dumps(run(self._text)).encode()
-        return [InputPartition(b"lance-reply %d;" % len(data) + data)]
+        return [InputPartition(reply_of("call", result=run(self._text)))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return no rows: Spark never reads the reply as a partition."""

@@ -11,6 +11,7 @@ from lance_spark.spark.catalog.procedures.attached_session import (
     call_argument,
     give_back,
 )
+from lance_spark.spark.jvm.shims.pyspark_names import java_frame
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.pushdown.request import approximate_settings
 from lance_spark.spark.table import LanceTable
@@ -91,7 +92,7 @@ def join_nearest(arguments: Mapping[str, Any]) -> dict[str, Any]:
                 **arguments.get("nearest", {}),
             },
         )
-        give_back(spark, driver, joined._jdf)
+        give_back(spark, driver, java_frame(joined))
     return {}
 
 

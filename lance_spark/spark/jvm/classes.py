@@ -1,7 +1,8 @@
 """Java classes of this package in the JVM of a classic session: from a jar, or compiled.
 
-The sources in `java/` are compiled by the compiler that Spark ships. `class_cache` keeps what it
-makes for later sessions:
+The sources in `java/` and `shims/` are compiled by the compiler that Spark ships. `class_cache`
+keeps what it makes for later sessions. `shims/` has what is private in Spark, and what differs
+between its releases. The classes in `java/`:
 
 session/
     Extension               the class that spark.sql.extensions names
@@ -13,7 +14,8 @@ session/
     Snapshot                one version of each table per query
     Settings                settings of the session, for predicates in the text of options
     TimeZones               the zone of the session, for times without an offset
-    Versions                differences between versions of Spark
+    SessionRule             a rule of its table, and when Spark applies it
+    Reply                   replies of Python, inside of pickles
     Log                     warnings
     JobDescription          what the web interface shows of the jobs of a write
     Probe, Answer           whether a session has the rules, for clients of Spark Connect
@@ -117,8 +119,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -126,6 +127,15 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from lance_spark.spark.jvm import class_cache, option_names
+from lance_spark.spark.jvm.shims.pyspark_names import (
+    CONNECT,
+    bare_jvm,
+    gateway_of,
+    is_instance,
+    is_supported,
+    java_error,
+    jvm_of,
+)
 
 #: The sources that `Conditions` needs, which compile in a third of the time of all.
 _CONDITIONS = (
@@ -252,7 +262,7 @@ def installer_jar() -> bytes:
 
 def _jar_of_bare_jvm(cache: Path | None) -> bytes:
     """Return the jar of all sources for a new JVM with Spark's jars."""
-    with _bare_jvm() as jvm:
+    with bare_jvm() as jvm:
         return class_jar(jvm, jvm.java.lang.ClassLoader.getSystemClassLoader(), cache)
 
 
@@ -269,38 +279,9 @@ def _unzip(jar: bytes) -> dict[str, bytes]:
         return {name: files.read(name) for name in files.namelist()}
 
 
-@contextmanager
-def _bare_jvm() -> Iterator[Any]:
-    """Start a JVM with Spark's jars. A whole Spark would take ten times as long to start."""
-    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-    from pyspark.find_spark_home import _find_spark_home
-
-    jars = Path(_find_spark_home()) / "jars"
-    port, token = launch_gateway(
-        jarpath=str(next(jars.glob("py4j*.jar"))),
-        classpath=f"{jars}/*",
-        # That of JAVA_HOME, if it is set.
-        java_path=None,
-        die_on_exit=True,
-        enable_auth=True,
-    )
-    gateway = JavaGateway(
-        gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True)
-    )
-    try:
-        yield gateway.jvm
-    finally:
-        gateway.shutdown()
-
-
 def is_connect(spark: Any) -> bool:
     """Return whether a session is a client of Spark Connect, which has no JVM."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-def is_known(version: str) -> bool:
-    """Return whether the Java sources support a version of Spark."""
-    return version.split(".")[:2] in (["4", "0"], ["4", "1"], ["4", "2"], ["4", "3"])
+    return type(spark).__module__.startswith(CONNECT)
 
 
 def is_configured(spark: Any) -> bool:
@@ -311,7 +292,7 @@ def is_configured(spark: Any) -> bool:
 
 def loaded_extension(spark: Any) -> Any:
     """Return the class Extension of the session's JVM; None if it is not loaded yet."""
-    gateway = spark.sparkContext._gateway
+    gateway = gateway_of(spark)
     if gateway not in _extensions:
         # A configured session has the class from the jar.
         if not is_configured(spark):
@@ -341,7 +322,7 @@ def extension_class(spark: Any) -> Any:
             extension = loader.loadClass(EXTENSION)
         else:
             extension = _compiled(spark, EXTENSION)
-        _extensions[spark.sparkContext._gateway] = extension
+        _extensions[gateway_of(spark)] = extension
     return extension
 
 
@@ -356,10 +337,8 @@ def takes_jars(spark: Any) -> bool:
     It can in all JVMs that spark-submit or pyspark started. A host program of its own may have
     another class loader, which gives push-down only.
     """
-    from py4j.java_gateway import is_instance_of
-
-    gateway, loader = spark.sparkContext._gateway, _spark_loader(spark)
-    return bool(is_instance_of(gateway, loader, "org.apache.spark.util.MutableURLClassLoader"))
+    gateway, loader = gateway_of(spark), _spark_loader(spark)
+    return is_instance(gateway, loader, "org.apache.spark.util.MutableURLClassLoader")
 
 
 def _add_jar(spark: Any, loader: Any) -> None:
@@ -368,7 +347,7 @@ def _add_jar(spark: Any, loader: Any) -> None:
     Catalogs and data sources are looked up by name in that loader, by any thread of the driver.
     `ExecutorClasses.java` sends the jar to executors.
     """
-    jvm = spark.sparkContext._jvm
+    jvm = jvm_of(spark)
     file = jvm.java.io.File.createTempFile("lance-spark-", ".jar")
     file.deleteOnExit()
     # A copy of its own: what is in the folder of kept jars may change while this JVM runs.
@@ -385,7 +364,7 @@ def conditions_class(spark: Any) -> Any:
     java.lang.Class or None
         None if this version of Spark is not supported, or cannot compile the class.
     """
-    gateway = spark.sparkContext._gateway
+    gateway = gateway_of(spark)
     if gateway not in _conditions:
         _conditions[gateway] = _conditions_class(spark)
     return _conditions[gateway]
@@ -399,7 +378,7 @@ def call_static(spark: Any, owner: Any, name: str, argument: Any) -> Any:
     py4j.protocol.Py4JJavaError
         The method raises.
     """
-    jvm, gateway = spark.sparkContext._jvm, spark.sparkContext._gateway
+    jvm, gateway = jvm_of(spark), gateway_of(spark)
     types = gateway.new_array(jvm.java.lang.Class, 1)
     types[0] = jvm.java.lang.Class.forName("java.lang.Object")
     arguments = gateway.new_array(jvm.java.lang.Object, 1)
@@ -413,15 +392,8 @@ def is_stack_overflow(error: BaseException) -> bool:
     return java is not None and java.getClass().getName() == "java.lang.StackOverflowError"
 
 
-def java_error() -> Any:
-    """Return the class of the errors that calls of Java raise."""
-    from py4j.protocol import Py4JJavaError
-
-    return Py4JJavaError
-
-
 def _conditions_class(spark: Any) -> Any:
-    if not is_known(spark.version):
+    if not is_supported(spark.version):
         return None
     name = f"{PACKAGE}.Conditions"
     try:
@@ -435,7 +407,7 @@ def _conditions_class(spark: Any) -> Any:
 
 
 def _compiled(spark: Any, name: str, sources: Collection[str] | None = None) -> Any:
-    jvm = spark.sparkContext._jvm
+    jvm = jvm_of(spark)
     parent = _spark_loader(spark)
     jar = class_jar(jvm, parent, class_cache.folder_of(spark), sources)
     by_name = jvm.java.util.HashMap()
@@ -447,4 +419,4 @@ def _compiled(spark: Any, name: str, sources: Collection[str] | None = None) -> 
 
 
 def _spark_loader(spark: Any) -> Any:
-    return spark.sparkContext._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    return jvm_of(spark).org.apache.spark.util.Utils.getContextOrSparkClassLoader()

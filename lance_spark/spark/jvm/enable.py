@@ -23,7 +23,6 @@ import os
 import shutil
 import subprocess
 import sys
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,10 +36,17 @@ from lance_spark.spark.jvm.classes import (
     call_static,
     extension_class,
     is_connect,
-    is_known,
-    java_error,
     loaded_extension,
     takes_jars,
+)
+from lance_spark.spark.jvm.shims.pyspark_names import (
+    check_supported,
+    gateway_of,
+    is_supported,
+    java_conf,
+    java_error,
+    java_session,
+    jvm_of,
 )
 
 if TYPE_CHECKING:
@@ -113,8 +119,7 @@ def enable(
     Applies to all queries that the session, or a session made from it, plans from now on, including
     those over existing frames, views and caches. Plans also stop to show secrets among options. The
     setting ``spark.lance.pushdown.enabled`` turns push-down off ("false") and on again ("true") at
-    any time. Further calls can add catalogs. Under an unsupported version of Spark a call only
-    warns.
+    any time. Further calls can add catalogs.
 
     Parameters
     ----------
@@ -136,8 +141,9 @@ def enable(
     InvalidOptionError
         Another class extends the catalog of the session, and `session_catalog` is true.
     UnsupportedError
-        The JVM cannot compile the classes, the Python of Spark's workers lacks this package, or the
-        session is a client of a Spark Connect server that takes no classes.
+        Spark is not 4.0 to 4.3, the JVM cannot compile the classes, the Python of Spark's workers
+        lacks this package, or the session is a client of a Spark Connect server that takes no
+        classes.
 
     Examples
     --------
@@ -145,12 +151,7 @@ def enable(
     >>> spark.read.format("lance").load(path).where("id = 7").select("name").show()
     >>> spark.sql("CREATE TABLE lance.t AS SELECT 1 AS id")
     """
-    if not is_known(spark.version):
-        warnings.warn(
-            f"lance_spark supports Spark 4.0 to 4.3, not {spark.version}: push-down stays off",
-            stacklevel=2,
-        )
-        return
+    check_supported(spark.version)
     extends = session_catalog
     if session_catalog is None:
         extends = _may_extend(spark)
@@ -175,14 +176,14 @@ def enable(
         raise UnsupportedError(
             f"push-down is off: Spark {spark.version} cannot compile the rule ({cause})"
         ) from error
-    extension.newInstance().apply(spark._jsparkSession.extensions())
+    extension.newInstance().apply(java_session(spark).extensions())
     if takes_jars(spark):
         _add_catalog(spark, catalog, options)
         if extends:
-            shared = spark.sparkContext._jsc.sc().conf()
+            shared = java_conf(spark)
             for key, value in _set_session_catalog(spark, options).items():
                 shared.set(key, value)
-        call_static(spark, extension, "addTo", spark._jsparkSession)
+        call_static(spark, extension, "addTo", java_session(spark))
 
 
 def _set_startup(spark: Any) -> None:
@@ -191,12 +192,12 @@ def _set_startup(spark: Any) -> None:
     `PythonSource.java` reads the property. Executors that have no such folder start as ever.
     """
     if _STARTUP.is_dir() and os.pathsep not in str(_STARTUP):
-        spark.sparkContext._jvm.java.lang.System.setProperty(_STARTUP_PROPERTY, str(_STARTUP))
+        jvm_of(spark).java.lang.System.setProperty(_STARTUP_PROPERTY, str(_STARTUP))
 
 
 def _add_catalog(spark: Any, name: str, options: Mapping[str, str]) -> None:
     """Set the settings of a catalog, for the session and for sessions that `newSession()` makes."""
-    shared = spark.sparkContext._jsc.sc().conf()
+    shared = java_conf(spark)
     for key, value in _set_catalog(spark, name, options).items():
         shared.set(key, value)
 
@@ -263,19 +264,19 @@ def _fill_fields(spark: Any) -> None:
         if name not in given:
             spark.conf.set(name, "true")
         if not is_connect(spark):
-            spark.sparkContext._jsc.sc().conf().setIfMissing(name, "true")
+            java_conf(spark).setIfMissing(name, "true")
 
 
 def is_enabled(spark: SparkSession) -> bool:
     """Return whether push-down is on for the next query of a session."""
-    if not is_known(spark.version) or str(spark.conf.get(CONF, "true")).lower() != "true":
+    if not is_supported(spark.version) or str(spark.conf.get(CONF, "true")).lower() != "true":
         return False
     if is_connect(spark):
         return connect.is_on_server(spark)
     extension = loaded_extension(spark)
     if extension is None:
         return False
-    extensions = spark._jsparkSession.extensions()
+    extensions = java_session(spark).extensions()
     return bool(call_static(spark, extension, "isIn", extensions))
 
 
@@ -292,7 +293,7 @@ def check_worker_python(spark: Any) -> None:
     UnsupportedError
         They cannot. The message names the setting.
     """
-    gateway = spark.sparkContext._gateway
+    gateway = gateway_of(spark)
     if gateway in _checked:
         return
     name, path = _worker_python(spark)
@@ -312,7 +313,7 @@ def check_worker_python(spark: Any) -> None:
 
 def _worker_python(spark: Any) -> tuple[str, str | None]:
     """Return the interpreter that Spark looks for formats with, and its PYTHONPATH."""
-    jvm = spark.sparkContext._jvm
+    jvm = jvm_of(spark)
     module = getattr(jvm.org.apache.spark.api.python, "PythonUtils$")
     python = getattr(module, "MODULE$").defaultPythonExec()
     return str(python), jvm.java.lang.System.getenv("PYTHONPATH")
@@ -367,7 +368,7 @@ def redact(spark: SparkSession) -> None:
         )
     if not is_connect(spark):
         # Spark's log of events reads the setting of the application for each job.
-        conf = spark.sparkContext._jsc.sc().conf()
+        conf = java_conf(spark)
         current = str(conf.get(JOB_REDACTION_CONF, _DEFAULT_JOB_REDACTION))
         if _OF_CATALOGS not in current:
             conf.set(JOB_REDACTION_CONF, f"{current}|{_OF_CATALOGS}")

@@ -173,9 +173,9 @@ def settings_of_session(conf: Mapping[str, str | None]) -> SqlSettings:
 
 def _has_setting_for_doubled_quotes() -> bool:
     """Return whether a doubled quote in a string can stand for a quote: from Spark 4.1 on."""
-    import pyspark
+    from lance_spark.spark.jvm.shims.pyspark_names import RELEASE
 
-    return tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 1)
+    return RELEASE >= (4, 1)
 
 
 def _session_of_task(planned: SqlSettings) -> SqlSettings:

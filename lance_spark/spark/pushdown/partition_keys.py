@@ -22,8 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -84,7 +83,7 @@ class _Keys:
 
     Attributes
     ----------
-    text : str
+    columns : list of dict
         The keys, as the reply has them.
     values : pa.RecordBatch
         The distinct values, a column for each key, in the types that Spark has.
@@ -92,20 +91,20 @@ class _Keys:
         The number of the value of each fragment with live rows, by the fragment's id.
     """
 
-    text: str
+    columns: list[dict[str, Any]]
     values: pa.RecordBatch
     number_of: dict[int, int]
 
 
 def keyed_partitions(
     plan: Plan, partitions: list[LancePartition]
-) -> tuple[list[LancePartition], str | None, bytes | None]:
+) -> tuple[list[LancePartition], list[dict[str, Any]] | None, bytes | None]:
     """Distribute the rows of a plan to partitions with keys, if the table has keys.
 
     Returns
     -------
     list of LancePartition
-    str or None
+    list of dict or None
         The keys; None if there are none, and the partitions are as they were.
     bytes or None
         The values of the keys as an Arrow stream, a row for each partition.
@@ -125,7 +124,7 @@ def keyed_partitions(
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_batch(rows)
-    return [partition for _, partition in numbered], keys.text, sink.getvalue().to_pybytes()
+    return [partition for _, partition in numbered], keys.columns, sink.getvalue().to_pybytes()
 
 
 def _keys(plan: Plan) -> _Keys | None:
@@ -148,14 +147,14 @@ def _keys(plan: Plan) -> _Keys | None:
                 continue
             is_bucketed = spec is not None and spec.fields[0].source_ids == (field.id,)
             if spec is not None and is_bucketed and values.type in _BUCKETED:
-                text = f"{num_buckets_of(spec.fields[0])}:{quote(read.name, safe='')}"
+                key = {"column": read.name, "buckets": num_buckets_of(spec.fields[0])}
                 rows = pa.RecordBatch.from_arrays([values], names=[field.name])
                 buckets = evaluate_sharding_spec(rows, spec, table.schema).column(0)
-                return _distinct(fragments, text, [buckets])
+                return _distinct(fragments, [key], [buckets])
             columns.append((read, values))
         if columns:
-            text = ",".join(quote(read.name, safe="") for read, _ in columns)
-            return _distinct(fragments, text, [_converted(*column) for column in columns])
+            keys = [{"column": read.name} for read, _ in columns]
+            return _distinct(fragments, keys, [_converted(*column) for column in columns])
     return None
 
 
@@ -193,7 +192,9 @@ def _converted(read: StructField, values: pa.Array) -> pa.Array:
 
 
 def _distinct(
-    fragments: Sequence[Fragment], text: str, columns: Sequence[pa.Array]
+    fragments: Sequence[Fragment],
+    keys: list[dict[str, Any]],
+    columns: Sequence[pa.Array],
 ) -> _Keys | None:
     """Return keys by the values of each fragment; None if there are too many distinct values."""
     live = np.array([fragment.num_rows for fragment in fragments], np.int64)
@@ -210,7 +211,7 @@ def _distinct(
         for index in indexes
     }
     (values,) = lists.select(names).combine_chunks().to_batches()
-    return _Keys(text, values, number_of)
+    return _Keys(keys, values, number_of)
 
 
 def _by_value(

@@ -39,29 +39,29 @@ The first request of a query that reads several tables has their options as a JS
 Spark does not check filters and aggregates again. The reader answers a request exactly or refuses
 it: an unknown part is an error, never a wrong result.
 
-The reply takes the place of the first partition. Its pickle holds the text
-`lance-plan rows=R bytes=B at=V fragments=F/T table=P;`:
+A reply (`lance_spark.spark.replies`) takes the place of the first partition:
 
-| part | value |
+| key | value |
 | --- | --- |
 | `rows`, `bytes` | maximum numbers; -1 if unknown |
 | `at` | the version, such as `7`; for a tag, which may be moved meanwhile, `BRANCH@7` |
 | `fragments` | number of fragments that are read, and number of fragments of the table |
-| `table` | where the table is, for EXPLAIN, as a part of a URL |
-| ` groups=many` | before the semicolon, if Spark is to ask for rows in place of groups |
-| ` columnar=C` | before the semicolon, if the request asks for it: `yes`, or the reason why not |
-| ` ordered=O` | before the semicolon, if the rows of each partition are in an order: parts such |
-| | as `id:ASCENDING:NULLS_FIRST`, with commas between them |
-| ` indexes=I` | before the semicolon, if indexes rule out rows: what EXPLAIN shows of them, as a |
-| | part of a URL |
-| ` keys=K` | before the semicolon, if the rows of each partition have the same value of each key: |
-| | parts such as `day`, or `8:id` for the bucket of a column in 8 buckets, with commas between |
-| | them. The stream then has the values of the keys, a row for each partition |
-| ` stream=N` | before the semicolon, if the rows were read on the driver (`driver_read`): after |
-| | the semicolon comes an Arrow stream of N bytes. It has one row for aggregates |
+| `table` | where the table is, for EXPLAIN |
+| `columnar` | "yes", or the reason why not; null if the request does not ask for it |
+| `many_groups` | true if Spark is to ask for rows in place of groups |
+| `ordered` | the order of the rows of each partition: list of `{"column": name, "direction": |
+| | "ASCENDING", "nulls": "NULLS_FIRST"}`, with Spark's names |
+| `indexes` | the indexes that rule out rows, as EXPLAIN shows them; null if there are none |
+| `fresh` | numbers of the SSTables and WAL entries that are read; null without a MemWAL |
+| `unread` | a warning about rows that are not read, or null |
+| `keys` | null, or a list of `{"column": name}`, or of `{"column": name, "buckets": N}` for the |
+| | bucket of a column: the rows of each partition have the same value of each key |
+| `data` | what the data of the reply are, as an Arrow stream: "rows" if the driver has read them |
+| | (`driver_read`), one row for aggregates; "keys" for the values of the keys, a row for each |
+| | partition; null if there are none |
 
 A stream is only asked for `columnar` and `shared_memory`. It has no partitions yet, so that its
-reply is in the pickle of the function that reads them: `lance-stream columnar=C;`.
+reply is in the pickle of the function that reads them. It has `columnar`.
 """
 
 from __future__ import annotations
@@ -139,12 +139,14 @@ class SortOrder:
     nulls_first: bool
     distance: Distance | None = None
 
-    def __str__(self) -> str:
-        # In a reply, for a top-level column.
+    def in_reply(self) -> dict[str, str]:
+        """Return the form of a reply, for a top-level column."""
         (name,) = self.path
-        direction = "DESCENDING" if self.descending else "ASCENDING"
-        nulls = "NULLS_FIRST" if self.nulls_first else "NULLS_LAST"
-        return f"{quote(name, safe='')}:{direction}:{nulls}"
+        return {
+            "column": name,
+            "direction": "DESCENDING" if self.descending else "ASCENDING",
+            "nulls": "NULLS_FIRST" if self.nulls_first else "NULLS_LAST",
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class Version:
     manifest_tag: str | None = None
 
     def __str__(self) -> str:
-        # Quoted: the rule reads the text up to the next space or semicolon.
+        # Quoted: a name may have the characters that separate the parts.
         branch = "" if self.branch is None else f"{quote(self.branch)}@"
         tag = "" if self.manifest_tag is None else f"~{self.manifest_tag}"
         return f"{branch}{self.number}{tag}"

@@ -19,7 +19,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -34,6 +33,7 @@ from lance_spark.spark.options.declared import DEFAULT_BLOB_HANDLING
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.pushdown.request import Request, SortOrder, Top, Version
 from lance_spark.spark.read.projection import find, missing_column, paths_for
+from lance_spark.spark.replies import reply_of
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
@@ -105,8 +105,7 @@ class LancePartition(InputPartition):
 class PlanReply(InputPartition):
     """The reply to a request of the rule, which travels in place of the first partition.
 
-    The rule (`PlanReply.java`) takes the text out of the pickle; Spark never sees it as a
-    partition.
+    The rule (`PlanReply.java`) takes it out of the pickle; Spark never sees it as a partition.
 
     Parameters
     ----------
@@ -132,7 +131,7 @@ class PlanReply(InputPartition):
         How many SSTables and WAL entries of a MemWAL are read.
     unread : str, optional
         A warning about rows that are not read.
-    keys : str, optional
+    keys : list of dict, optional
         The keys of the partitions, whose values the stream has.
     """
 
@@ -150,29 +149,28 @@ class PlanReply(InputPartition):
         indexes: Sequence[UsedIndex] = (),
         fresh: tuple[int, int] | None = None,
         unread: str | None = None,
-        keys: str | None = None,
+        keys: list[dict[str, Any]] | None = None,
     ) -> None:
-        numbers = (-1 if number is None else number for number in (rows, size))
-        text = "lance-plan rows={} bytes={} at={}".format(*numbers, version)
-        text += " fragments={}/{}".format(*fragments) + f" table={quote(table)}"
-        if columnar is not None:
-            text += f" columnar={quote(columnar)}"
-        if has_many_groups:
-            text += " groups=many"
-        if ordered:
-            text += " ordered=" + ",".join(map(str, ordered))
-        if indexes:
-            text += " indexes=" + quote(", ".join(map(str, indexes)))
-        if fresh is not None:
-            text += " fresh={}/{}".format(*fresh)
-        if unread is not None:
-            text += f" unread={quote(unread)}"
-        if keys is not None:
-            text += f" keys={keys}"
-        self.has_rows = stream is not None and keys is None
-        # In one value, whose bytes are contiguous in the pickle.
+        data = None if stream is None else "rows" if keys is None else "keys"
+        self.has_rows = data == "rows"
         super().__init__(
-            f"{text};" if stream is None else f"{text} stream={len(stream)};".encode() + stream
+            reply_of(
+                "plan",
+                stream or b"",
+                rows=-1 if rows is None else rows,
+                bytes=-1 if size is None else size,
+                at=str(version),
+                fragments=fragments,
+                table=table,
+                columnar=columnar,
+                many_groups=has_many_groups,
+                ordered=[order.in_reply() for order in ordered],
+                indexes=", ".join(map(str, indexes)) or None,
+                fresh=fresh,
+                unread=unread,
+                keys=keys,
+                data=data,
+            )
         )
 
 

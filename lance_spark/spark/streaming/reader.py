@@ -43,6 +43,7 @@ from lance_spark.spark.read.reader import (
     display,
     option_filter,
 )
+from lance_spark.spark.replies import reply_of
 from lance_spark.spark.streaming.change_feed import first_version, newest_of, spark_rows, tasks_of
 from lance_spark.spark.streaming.offsets import BEGINNING, Position, seen
 from lance_spark.spark.streaming.plan import Limit, Part, StreamPlan, as_inserted
@@ -164,9 +165,10 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for tasks: everything else is in the partitions.
 
-        `ColumnarStream.java` finds the reply in the pickle.
+        `ColumnarStream.java` reads the reply in the pickle.
         """
-        return {**vars(self), "_plan": None, "reply": f"lance-stream columnar={self.columnar};"}
+        reply = reply_of("stream", columnar=self.columnar)
+        return {**vars(self), "_plan": None, "reply": reply}
 
     @_explained
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name

@@ -23,8 +23,8 @@ from lance_spark.spark.jvm.classes import (
     call_static,
     conditions_class,
     is_connect,
-    java_error,
 )
+from lance_spark.spark.jvm.shims.pyspark_names import java_error, java_frame
 from lance_spark.spark.pushdown.filter_trees import to_predicate
 from lance_spark.spark.read.planning import known_columns
 from lance_spark.spark.table.dataframes import (
@@ -86,7 +86,7 @@ def condition_tree(
     columns = named_columns(dataset, condition)
     _, rows = analyze(handle, dataset, columns, condition=condition)
     try:
-        text = call_static(handle.spark, translator, "write", rows._jdf.queryExecution())
+        text = call_static(handle.spark, translator, "write", java_frame(rows).queryExecution())
     except java_error():
         # The jar of another release does not know this version of Spark.
         return None

@@ -27,7 +27,6 @@ from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
-import pyspark
 from pyspark.sql import types as spark
 
 from lance_spark.errors import SchemaMismatchError, UnsupportedTypeError
@@ -36,6 +35,7 @@ from lance_spark.file.schema.logical_types import (
     EXTENSION_NAME,
     SPARK_TYPE,
 )
+from lance_spark.spark.jvm.shims.pyspark_names import RELEASE
 
 #: Variable that names the packages from which classes of user-defined types are imported.
 UDT_PACKAGES = "LANCE_SPARK_UDT_PACKAGES"
@@ -61,7 +61,7 @@ _INTERVAL = re.compile(r"interval (day|hour|minute|second)(?: to (hour|minute|se
 _UNITS = ("day", "hour", "minute", "second")
 _CLASS = re.compile(r"[A-Za-z_][\w.]*\.[A-Za-z_]\w*")
 #: Whether Spark has char(n) and varchar(n) with a collation.
-_HAS_COLLATED_LENGTHS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 3)
+_HAS_COLLATED_LENGTHS = RELEASE >= (4, 3)
 
 
 class _CollatedText:

@@ -25,6 +25,7 @@ from lance_spark.scan.blob_loader import MAX_COUNTED, BlobLoader
 from lance_spark.scan.blob_locators import Locator, locators_in, parse_place
 from lance_spark.scan.fragment.column_reader import cuts
 from lance_spark.spark.jvm.classes import PACKAGE, call_static, is_connect, loaded_extension
+from lance_spark.spark.jvm.shims.pyspark_names import java_frame
 from lance_spark.spark.options.split import split_options
 from lance_spark.storage.source import ByteSource
 from lance_spark.table.paths import TablePaths
@@ -80,7 +81,7 @@ def located_rows(spark: Any, frame: DataFrame) -> Iterator[tuple[DataFrame, Blob
     copied = None if is_connect(spark) else _copied_blobs(spark)
     if not any(isinstance(field.dataType, BinaryType) for field in frame.schema):
         copied = None
-    text = None if copied is None else call_static(spark, copied, "begin", frame._jdf)
+    text = None if copied is None else call_static(spark, copied, "begin", java_frame(frame))
     if text is None:
         yield frame, None
         return

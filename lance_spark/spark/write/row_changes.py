@@ -46,7 +46,7 @@ from lance_spark.spark.table.jobs.rewrite_columns import WriteColumns
 from lance_spark.spark.write.batches import received
 from lance_spark.spark.write.input import InputConverter
 from lance_spark.spark.write.locators import BlobSources, resolved
-from lance_spark.spark.write.writer import counts_text
+from lance_spark.spark.write.writer import counts_of
 from lance_spark.table.fragments.writer import delete_fragments
 from lance_spark.table.open import OpenTable
 from lance_spark.table.primary_key import primary_key
@@ -167,7 +167,7 @@ class ColumnChangeMessage(WriterCommitMessage):
         self.files = tuple(files)
         updated = sum(len(BitMap.deserialize(file.rows)) for file in files)
         data_files = [file.file for file in files]
-        self.counts = counts_text([], inserted=0, updated=updated, column_files=data_files)
+        self.counts = counts_of([], inserted=0, updated=updated, column_files=data_files)
 
 
 class RowChangeMessage(WriterCommitMessage):
@@ -177,7 +177,7 @@ class RowChangeMessage(WriterCommitMessage):
         self.changed = changed
         self.deletions = tuple(deletions)
         rewritten = changed.rewritten
-        self.counts = counts_text(
+        self.counts = counts_of(
             [*rewritten.fragments, *rewritten.inserted],
             inserted=rewritten.num_inserted,
             updated=rewritten.num_rows,
@@ -190,16 +190,15 @@ class RowsForCommit(WriterCommitMessage):
     """The few changed rows of one task, which the commit writes."""
 
     def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
+        operations = np.concatenate([batch.column(0).to_numpy() for batch in batches]) % _STEP
+        updated = int((operations == UPDATE).sum())
+        # Before the rows, in which anything may stand.
+        self.counts = counts_of([], inserted=0, updated=updated, deleted=len(operations) - updated)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batches[0].schema) as stream:
             for batch in batches:
                 stream.write_batch(batch)
         self._stream: bytes = sink.getvalue().to_pybytes()
-        operations = np.concatenate([batch.column(0).to_numpy() for batch in batches]) % _STEP
-        updated = int((operations == UPDATE).sum())
-        self.counts = counts_text(
-            [], inserted=0, updated=updated, deleted=len(operations) - updated
-        )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the rows."""

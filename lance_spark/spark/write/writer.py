@@ -19,6 +19,7 @@ from lance_spark.errors import AlreadyCommittedError, LanceError, naming
 from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.reader import display
+from lance_spark.spark.replies import reply_of
 from lance_spark.spark.write.input import InputConverter
 
 if TYPE_CHECKING:
@@ -44,10 +45,10 @@ class LanceCommitMessage(WriterCommitMessage):
     def __init__(self, fragments: Sequence[Fragment]) -> None:
         self.fragments = tuple(fragments)
         rows = sum(fragment.physical_rows for fragment in self.fragments)
-        self.counts = counts_text(self.fragments, inserted=rows)
+        self.counts = counts_of(self.fragments, inserted=rows)
 
 
-def counts_text(
+def counts_of(
     fragments: Sequence[Fragment],
     *,
     inserted: int,
@@ -55,12 +56,12 @@ def counts_text(
     deleted: int = 0,
     deletion_files: int = 0,
     column_files: Sequence[DataFile] = (),
-) -> str:
-    """Return what a task has written, as `WriteCounts.java` finds it in the pickle of a message."""
+) -> bytes:
+    """Return what a task has written, which `WriteCounts.java` reads in the pickle of a message."""
     files = [file for fragment in fragments for file in fragment.files] + [*column_files]
     size = sum(file.file_size_bytes for file in files)
     numbers = (inserted, updated, deleted, len(fragments), len(files) + deletion_files, size)
-    return f"lance-written {' '.join(map(str, numbers))};"
+    return reply_of("written", counts=numbers)
 
 
 class LanceWriter(TaskObject, DataSourceArrowWriter):

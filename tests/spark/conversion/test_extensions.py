@@ -92,6 +92,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "source" / "Other.java").write_text(SOURCE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classes, "_FOLDER", folder / "source")
+        patch.setattr(classes, "_SHIMS", folder / "none")
         classes.write_jar(folder / "other.jar")
     rows = pa.table({"id": range(30_000), "more": range(30_000)})
     lance.write_dataset(rows, str(folder / "t.lance"))

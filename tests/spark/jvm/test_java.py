@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 import lance_spark
+from lance_spark.spark import replies
 from lance_spark.spark.jvm import classes
+from tests.support.spark.requests import parsed as parsed_reply
 
 Call = Callable[..., Any]
 
@@ -103,6 +106,33 @@ def test_literals_of_requests(call: Call, dtype: Callable[[str], Any]) -> None:
     assert dict(literal) == {"lit": None, "type": "decimal(5,2)"}
     for name in "array<int>", "struct<a: int>", "string collate unicode_ci", "interval month":
         assert call("Forms", "literal", None, dtype(name)) is None
+
+
+def test_replies_are_found_in_pickles(call: Call) -> None:
+    def found(pickled: bytes, kind: str) -> tuple[dict[str, Any], bytes] | None:
+        reply = call("Reply", "in", bytearray(pickled), kind)
+        if reply is None:
+            return None
+        values = {}
+        for name in ("header", "bytes", "start", "length"):
+            field = reply.getClass().getDeclaredField(name)
+            field.setAccessible(True)
+            values[name] = field.get(reply)
+        start = values["start"]
+        return dict(values["header"]), bytes(values["bytes"])[start : start + values["length"]]
+
+    # A name of a user that looks like the mark.
+    name = replies.MARK.decode("latin-1")
+    data = bytes(range(256)) * 300
+    pickled = pickle.dumps([name, replies.reply_of("plan", data, table=name, rows=2**40), "x"])
+    assert found(pickled, "plan") == ({"kind": "plan", "table": name, "rows": 2**40}, data)
+    assert found(pickled, "plan") == parsed_reply(pickled)
+    assert found(pickled, "call") is None
+    assert found(pickled[:2000], "plan") is None
+    assert found(pickle.dumps(name), "plan") is None
+    # Bytes of a user are no reply, whatever follows the mark.
+    for rest in (b"", b"\xff" * 20, b"\0\0\0\2\0\0\0\0{]"):
+        assert found(pickle.dumps(replies.MARK + rest), "plan") is None
 
 
 def test_chains_of_conditions_are_flattened(call: Call, spark: Any) -> None:

@@ -17,7 +17,9 @@ from pyspark.sql import functions as sf
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
 import lance_spark
+from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.spark.jvm import classes
+from lance_spark.spark.jvm.shims import pyspark_names
 from tests.support.spark.query_tables import write_tables
 from tests.support.spark.versions import HAS_TIME, SPARK
 
@@ -467,15 +469,19 @@ def test_errors_of_the_reader_reach_the_user(spark: Any, table: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.4.0", "5.0.0"])
-def test_unknown_versions_of_spark_are_unchanged(version: str) -> None:
+def test_other_versions_of_spark_are_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Session:
         """A scan that has only a version."""
 
     session: Any = Session()
     session.version = version
-    with pytest.warns(UserWarning, match=f"not {re.escape(version)}: push-down stays off"):
+    refused = f"does not support Spark {re.escape(version)}: it supports Spark 4.0 to 4.3"
+    with pytest.raises(lance_spark.LanceError, match=refused):
         lance_spark.enable(session)
     assert not lance_spark.is_enabled(session)
+    monkeypatch.setattr(pyspark_names.check_supported, "__defaults__", (version,))
+    with pytest.raises(lance_spark.LanceError, match=refused):
+        LanceDataSource({"path": "t.lance"})
 
 
 def test_sources_that_do_not_compile_are_an_error(

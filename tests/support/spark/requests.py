@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import DataType, NullType, StructField, StructType
 
+from lance_spark.spark import replies
 from lance_spark.spark.datasource import LanceDataSource
 
 EPOCH = date(1970, 1, 1)
@@ -62,24 +63,29 @@ def ask(path: str, columns: list[str] | StructType, request: Any, **options: str
     assert schema.names == wanted.names
     copied = pickle.loads(pickle.dumps(reader))
     first, *partitions = reader.partitions()
-    # The rule looks for this pattern.
-    text = pickle.dumps(first).decode("latin-1")
-    pattern = r"lance-plan rows=(-?\d+) bytes=(-?\d+)(?: at=([^ ;]+))? fragments=(\d+)/(\d+) table=[^ ;]+(?: indexes=[^ ;]+)?(?: stream=(\d+))?;"
-    match = re.search(pattern, text)
-    assert match is not None
+    header, data = parsed(pickle.dumps(first))
+    assert header["kind"] == "plan"
     batches = [
         batch
         for partition in partitions
         for batch in copied.read(pickle.loads(pickle.dumps(partition)))
     ]
-    answer = Answer(int(match[1]), int(match[2]), match[3], partitions, batches)
-    answer.fragments = int(match[4]), int(match[5])
-    if match[6] is not None:
-        stream = text[match.end() :][: int(match[6])].encode("latin-1")
-        answer.local_rows = pa.ipc.open_stream(stream).read_all()
+    answer = Answer(header["rows"], header["bytes"], header["at"], partitions, batches)
+    answer.fragments = (header["fragments"][0], header["fragments"][1])
+    if header["data"] == "rows":
+        answer.local_rows = pa.ipc.open_stream(data).read_all()
         if not reader.request.aggregates and reader.request.limit is None:
             assert repr(answer.local_rows.to_pylist()) == repr(answer.to_pylist())
     return answer
+
+
+def parsed(pickled: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the header and the data of the reply in a pickle, as `Reply.java` does."""
+    _, mark, rest = pickled.partition(replies.MARK)
+    assert mark
+    size, length = replies.LENGTHS.unpack_from(rest)
+    start = replies.LENGTHS.size + size
+    return json.loads(rest[replies.LENGTHS.size : start]), rest[start : start + length]
 
 
 def aggregates(*calls: tuple[str, list[str] | None, DataType]) -> tuple[StructType, dict[str, Any]]:

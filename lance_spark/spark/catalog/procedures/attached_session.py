@@ -14,15 +14,10 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from types import SimpleNamespace
 from typing import Any
 
 from lance_spark.spark.jvm import classes
-
-_VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
-#: Variables of classes of pyspark that a context and a session set.
-_CONTEXT = ("_active_spark_context", "_gateway", "_jvm")
-_SESSION = ("_instantiatedSession", "_activeSession")
+from lance_spark.spark.jvm.shims import pyspark_names
 
 
 @contextmanager
@@ -34,65 +29,36 @@ def attached_session(driver: Mapping[str, Any]) -> Iterator[Any]:
     driver : mapping
         ``port``, ``secret`` and ``token`` of the call.
     """
-    from pyspark import SparkContext, SparkFiles
-    from pyspark.sql import SparkSession
-
-    owners = ((SparkContext, _CONTEXT), (SparkSession, _SESSION), (SparkFiles, ("_sc",)))
-    before = [
-        (owner, name, getattr(owner, name, None)) for owner, names in owners for name in names
-    ]
     environment, path = dict(os.environ), list(sys.path)
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT)
-    gateway = _connect(driver)
-    context = None
-    try:
-        session = _entered(gateway, driver["token"])
-        context = _context(gateway, session)
-        # Without this, pyspark would make the session the default of the whole JVM.
-        placeholder = SimpleNamespace(_sc=SimpleNamespace(_jsc=True))
-        SparkSession._instantiatedSession = placeholder  # type: ignore[assignment]
-        spark = SparkSession(context, session)
-        SparkSession._instantiatedSession = SparkSession._activeSession = spark
-        yield spark
-    finally:
-        # The connection may be lost already.
-        with suppress(Exception):
-            _release(context)
-        with suppress(Exception):
-            gateway.shutdown_callback_server()
-        with suppress(Exception):
-            gateway.close()
-        for owner, name, value in before:
-            setattr(owner, name, value)
-        os.environ.clear()
-        os.environ.update(environment)
-        sys.path[:] = path
-        if is_main:
-            signal.signal(signal.SIGINT, handler)
-
-
-def _connect(driver: Mapping[str, Any]) -> Any:
-    """Connect as pyspark does, which reads the address from variables of the environment."""
-    from pyspark.java_gateway import launch_gateway
-
-    values = (str(driver["port"]), driver["secret"])
-    os.environ.update(zip(_VARIABLES, values, strict=True))
-    try:
-        return launch_gateway()  # type: ignore[no-untyped-call]
-    finally:
-        for name in _VARIABLES:
-            del os.environ[name]
+    with pyspark_names.restored_driver():
+        gateway = pyspark_names.connect_to(driver["port"], driver["secret"])
+        context = None
+        try:
+            session = _entered(gateway, driver["token"])
+            context = pyspark_names.context_of(gateway, session)
+            yield pyspark_names.session_of(context, session)
+        finally:
+            # The connection may be lost already.
+            with suppress(Exception):
+                _release(context)
+            pyspark_names.disconnect(gateway)
+            os.environ.clear()
+            os.environ.update(environment)
+            sys.path[:] = path
+            if is_main:
+                signal.signal(signal.SIGINT, handler)
 
 
 def call_argument(spark: Any, driver: Mapping[str, Any]) -> Any:
     """Return the object of the JVM that is the argument of a call."""
-    return _called(spark.sparkContext._gateway, "argument", driver["token"])
+    return _called(pyspark_names.gateway_of(spark), "argument", driver["token"])
 
 
 def give_back(spark: Any, driver: Mapping[str, Any], value: Any) -> None:
     """Return an object of the JVM from a call."""
-    _called(spark.sparkContext._gateway, "giveBack", driver["token"], value)
+    _called(pyspark_names.gateway_of(spark), "giveBack", driver["token"], value)
 
 
 def _entered(gateway: Any, token: str) -> Any:
@@ -119,19 +85,11 @@ def _loader(gateway: Any) -> Any:
     return gateway.jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
 
 
-def _context(gateway: Any, session: Any) -> Any:
-    from pyspark import SparkConf, SparkContext
-
-    context = gateway.jvm.JavaSparkContext(session.sparkContext())
-    conf = SparkConf(_jvm=gateway.jvm, _jconf=context.getConf())
-    return SparkContext(gateway=gateway, jsc=context, conf=conf)
-
-
 def _release(context: Any) -> None:
     """Free what a context made: a server for accumulators, and a folder."""
     if context is None:
         return
-    server = context._accumulatorServer
+    server, folder = pyspark_names.resources_of(context)
     server.shutdown()
     server.server_close()
-    shutil.rmtree(context._temp_dir, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)

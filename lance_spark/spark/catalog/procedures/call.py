@@ -25,7 +25,8 @@ from lance_spark.spark.catalog.procedures.table import (
     Procedure,
 )
 from lance_spark.spark.catalog.times import from_microseconds, to_microseconds
-from lance_spark.spark.jvm.classes import SESSION_CATALOG, java_error
+from lance_spark.spark.jvm.classes import SESSION_CATALOG
+from lance_spark.spark.jvm.shims.pyspark_names import java_error
 from lance_spark.spark.table import LanceTable
 from lance_spark.spark.table.base import ChangeResult, TableHandle
 from lance_spark.table.commit.options import RetryKeywords

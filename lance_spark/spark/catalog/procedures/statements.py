@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pyspark
-
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.predicates.sql import SqlSettings
 from lance_spark.spark.catalog.procedures.statement_parts import (
@@ -24,10 +22,11 @@ from lance_spark.spark.catalog.procedures.statement_parts import (
     literal,
 )
 from lance_spark.spark.jvm.classes import SESSION_CATALOG_CLASS
+from lance_spark.spark.jvm.shims.pyspark_names import RELEASE
 from lance_spark.spark.quoting import quoted
 
 #: Whether Spark asks catalogs for `CREATE TABLE ... LIKE`.
-_HAS_LIKE = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
+_HAS_LIKE = RELEASE >= (4, 2)
 #: Procedure of each `SHOW` statement.
 _SHOWN = {
     "TAG": "tags",

@@ -7,7 +7,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.QueryContext;
-import org.apache.spark.SparkBuildInfo;
 import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.analysis.Analyzer;
@@ -72,28 +71,6 @@ final class SparkShims {
   private static final Map COPIES = new ConcurrentHashMap();
 
   private SparkShims() {}
-
-  /** Returns the version of Spark that runs. */
-  static String spark() {
-    return SparkBuildInfo.spark_version();
-  }
-
-  /**
-   * Checks that the release of Spark that runs is the one that the classes were compiled for.
-   *
-   * @throws UnsupportedOperationException it is another one
-   */
-  static void check() {
-    if (!spark().startsWith(SparkRelease.VERSION + ".")) {
-      throw new UnsupportedOperationException(
-          "the classes of lance-spark in this session were compiled for Spark "
-              + SparkRelease.VERSION
-              + ", and Spark is "
-              + spark()
-              + ": lance-spark supports Spark 4.0 to 4.3; for these, write the jar again by python"
-              + " -m lance_spark conf");
-    }
-  }
 
   /** Returns the rules of a kind that a session has. */
   static List rules(SparkSession session, String kind) throws ReflectiveOperationException {

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from lance_spark.file.schema.field import Field
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.spark.jvm.classes import PACKAGE, call_static, conditions_class, is_connect
+from lance_spark.spark.jvm.shims.pyspark_names import java_frame, jvm_of
 from lance_spark.spark.quoting import quoted
 from lance_spark.spark.table.casts import cast_to_field
 from lance_spark.spark.table.dataframes import analysis_errors, frame, named_columns, to_column
@@ -212,9 +213,9 @@ class Join:
         if conditions is None:
             return rows
         owner = conditions.getClassLoader().loadClass(f"{PACKAGE}.CharComparisons")
-        jvm: Any = spark.sparkContext._jvm
+        jvm: Any = jvm_of(spark)
         given = jvm.java.util.HashMap()
-        for name, value in (("rows", rows._jdf), ("names", padded), ("mark", ADDRESS)):
+        for name, value in (("rows", java_frame(rows)), ("names", padded), ("mark", ADDRESS)):
             given.put(name, value)
         return DataFrame(call_static(spark, owner, "ofJoin", given), spark)
 

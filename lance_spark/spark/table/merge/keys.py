@@ -32,7 +32,8 @@ from lance_spark.encoding.field_metadata import BLOB_KEY
 from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.spark.catalog.tables import MIN_TABLE_ROWS
 from lance_spark.spark.job import job_group
-from lance_spark.spark.jvm.classes import is_connect, java_error
+from lance_spark.spark.jvm.classes import is_connect
+from lance_spark.spark.jvm.shims.pyspark_names import java_error, java_frame
 from lance_spark.spark.pushdown.filter_trees import to_predicate
 from lance_spark.spark.read.planning import known_columns
 from lance_spark.spark.table.merge.join import ADDRESS
@@ -68,7 +69,7 @@ def kept_source(source: DataFrame, dataset: Dataset) -> DataFrame | None:
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
     try:
-        execution = source._jdf.queryExecution()
+        execution = java_frame(source).queryExecution()
         is_fixed = all(_name(node) in _FIXED for node in _nodes(execution.analyzed()))
         if not is_fixed and not _is_cheap(execution.optimizedPlan()):
             return None
@@ -105,7 +106,7 @@ def key_tree(joined: DataFrame, source: DataFrame, dataset: Dataset) -> _Json | 
         None if the condition has no key whose values scans compare as Spark does.
     """
     try:
-        keys = _keys(joined._jdf.queryExecution().analyzed(), len(source.columns))
+        keys = _keys(java_frame(joined).queryExecution().analyzed(), len(source.columns))
     except java_error():
         return None
     if not keys:

@@ -1,7 +1,6 @@
 package org.lancespark;
 
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -18,10 +17,12 @@ import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.IsNull;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.OuterReference;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.objects.AssertNotNull;
 import org.apache.spark.sql.catalyst.plans.logical.Expand;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
@@ -53,16 +54,6 @@ public final class CopiedBlobs {
 
   /** The locators of running jobs of LanceTable, by their marks. */
   private static final Map JOBS = new ConcurrentHashMap();
-
-  /** Nodes that hand the columns of their input on, and look at what their expressions name. */
-  private static final Set HANDING_ON =
-      new HashSet(
-          Arrays.asList(
-              new Object[] {
-                "Aggregate", "Filter", "Generate", "GlobalLimit", "Join", "LocalLimit", "Offset",
-                "RebalancePartitions", "Repartition", "RepartitionByExpression", "Sample", "Sort",
-                "Tail", "Window", "WindowGroupLimit"
-              }));
 
   /** The columns whose values a column may have: sets of ids by ids. */
   private final Map sources = new HashMap();
@@ -211,7 +202,7 @@ public final class CopiedBlobs {
 
   /** Returns the locators of a write, or of a job of LanceTable; null for other nodes. */
   private static BlobLocators locators(LogicalPlan node) {
-    if (node.getClass().getSimpleName().endsWith("MapInArrow")) {
+    if (node instanceof MapInArrow) {
       for (Iterator i = ((LogicalPlan) node.children().head()).output().iterator(); i.hasNext(); ) {
         Attribute column = (Attribute) i.next();
         if (column.metadata().contains(JOB)) {
@@ -281,7 +272,7 @@ public final class CopiedBlobs {
     } else if (node instanceof MergeRows) {
       followMerge((MergeRows) node);
     } else {
-      boolean isKnown = HANDING_ON.contains(node.getClass().getSimpleName());
+      boolean isKnown = SparkClasses.HANDING_ON.contains(SparkClasses.of(node));
       for (Iterator i = node.children().iterator(); i.hasNext() && !isKnown; ) {
         lookAtAll(((LogicalPlan) i.next()).output());
       }
@@ -398,7 +389,7 @@ public final class CopiedBlobs {
     lookAtAll(expression.children());
     if (expression instanceof PlanExpression) {
       lookInside((LogicalPlan) ((PlanExpression) expression).plan());
-    } else if (expression.getClass().getSimpleName().equals("OuterReference")) {
+    } else if (expression instanceof OuterReference) {
       lookAt((Expression) SparkField.E.of(expression));
     }
   }

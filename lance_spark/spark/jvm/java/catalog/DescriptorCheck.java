@@ -26,6 +26,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
 import org.apache.spark.sql.catalyst.plans.logical.SetOperation;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
+import org.apache.spark.sql.catalyst.plans.logical.UnionLoop;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.catalyst.streaming.WriteToStream;
 import org.apache.spark.sql.connector.catalog.Table;
@@ -371,9 +372,9 @@ public final class DescriptorCheck extends AbstractFunction1 {
         || value instanceof ElementAt;
   }
 
-  /** Returns whether a node is the union of a recursive query, which Spark 4.0 lacks. */
+  /** Returns whether a node is the union of a recursive query. */
   private static boolean isLoop(LogicalPlan node) {
-    return node.getClass().getSimpleName().equals("UnionLoop");
+    return node instanceof UnionLoop;
   }
 
   private static boolean isWrite(Object node) {

@@ -157,7 +157,7 @@ public class ReplacedRowsRule extends Rule {
     }
     Option criteria = (Option) SparkField.REPLACE_CRITERIA_OPT.of(insert);
     boolean compares =
-        criteria.isDefined() && !criteria.get().getClass().getSimpleName().endsWith("Where");
+        criteria.isDefined() && !SparkClasses.REPLACE_WHERE.equals(SparkClasses.of(criteria.get()));
     return compares ? (Product) criteria.get() : null;
   }
 

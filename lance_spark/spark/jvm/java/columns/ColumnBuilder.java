@@ -144,7 +144,7 @@ final class ColumnBuilder {
             || type instanceof TimestampNTZType
             || type instanceof DayTimeIntervalType
             // Spark 4.0 lacks it.
-            || type.getClass().getSimpleName().equals("TimeType");
+            || SparkClasses.TIME_TYPE.equals(SparkClasses.of(type));
     return isLong ? LONG : -1;
   }
 

@@ -1,6 +1,5 @@
 package org.lancespark;
 
-import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -22,9 +21,6 @@ import scala.Option;
 
 /** Spark's own stream of a Python source, whose tasks return columns in place of rows. */
 public class ColumnarStream implements MicroBatchStream, AcceptsLatestSeenOffset {
-  /** What the pickle of a function has that returns batches. */
-  private static final String COLUMNAR = "lance-stream columnar=yes;";
-
   private final MicroBatchStream python;
   private final PythonDataSourceV2 source;
   private final CaseInsensitiveStringMap options;
@@ -87,7 +83,8 @@ public class ColumnarStream implements MicroBatchStream, AcceptsLatestSeenOffset
                     PythonCall.FORMAT, options, Option.apply(schema)),
                 requested,
                 true);
-    if (!new String(info.func(), StandardCharsets.ISO_8859_1).contains(COLUMNAR)) {
+    Reply reply = Reply.in(info.func(), "stream");
+    if (reply == null || !PlanReply.COLUMNAR.equals(reply.header.get("columnar"))) {
       return rows;
     }
     return new ColumnarFactory(

@@ -1,8 +1,5 @@
 package org.lancespark;
 
-import java.nio.charset.StandardCharsets;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.util.Utils;
@@ -67,18 +64,6 @@ final class Metrics {
       sum += values[i];
     }
     return sum;
-  }
-
-  /** Returns the numbers after a word in the pickle of a Python object; none if it lacks them. */
-  static long[] numbers(String word, byte[] pickle) {
-    String text = new String(pickle, StandardCharsets.ISO_8859_1);
-    Matcher found = Pattern.compile(word + " ([0-9 ]+);").matcher(text);
-    String[] parts = found.find() ? found.group(1).split(" ") : new String[0];
-    long[] numbers = new long[parts.length];
-    for (int i = 0; i < numbers.length; i++) {
-      numbers[i] = Long.parseLong(parts[i]);
-    }
-    return numbers;
   }
 
   static boolean areOnClassPath() {

@@ -21,10 +21,9 @@ import scala.collection.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * What the tasks of a scan have read. Each task sends a text "lance-read NUMBERS;", with a number
- * for each counter, as the value of a Python accumulator. Executors have Spark's own accumulator
- * in place of this one, which gets the values on the driver, and adds them to the counters of the
- * scan in the plan.
+ * What the tasks of a scan have read. Each task sends a reply with a number for each counter, as
+ * the value of a Python accumulator. Executors have Spark's own accumulator in place of this one,
+ * which gets the values on the driver, and adds them to the counters of the scan in the plan.
  */
 public class ReadCounts extends CollectionAccumulator {
   private static final long serialVersionUID = 1L;
@@ -67,7 +66,8 @@ public class ReadCounts extends CollectionAccumulator {
   public synchronized void merge(AccumulatorV2 other) {
     List pickles = (List) other.value();
     for (int p = 0; p < pickles.size(); p++) {
-      long[] numbers = Metrics.numbers("lance-read", (byte[]) pickles.get(p));
+      Reply reply = Reply.in((byte[]) pickles.get(p), "read");
+      long[] numbers = reply == null ? new long[0] : reply.numbers("counts");
       for (int i = 0; i < numbers.length && i < waiting.length; i++) {
         waiting[i] += numbers[i];
       }

@@ -6,8 +6,8 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonWriterCommitMessage;
 
 /**
- * What the tasks of a write have written. The pickle of each message holds the text "lance-written
- * NUMBERS;", with a number for each counter.
+ * What the tasks of a write have written. The pickle of each message holds a reply with a number for
+ * each counter.
  */
 final class WriteCounts {
   private static final CustomMetric[] COUNTERS = {
@@ -32,7 +32,8 @@ final class WriteCounts {
     for (int i = 0; i < messages.length; i++) {
       if (messages[i] instanceof PythonWriterCommitMessage) {
         byte[] pickle = ((PythonWriterCommitMessage) messages[i]).pickledMessage();
-        long[] numbers = Metrics.numbers("lance-written", pickle);
+        Reply reply = Reply.in(pickle, "written");
+        long[] numbers = reply == null ? new long[0] : reply.numbers("counts");
         for (int n = 0; n < numbers.length && n < counted.length; n++) {
           counted[n] += numbers[n];
         }

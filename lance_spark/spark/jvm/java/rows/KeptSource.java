@@ -69,26 +69,6 @@ final class KeptSource {
   /** Most bytes of the rows, as they are kept, if keys may be long, such as strings. */
   private static final long MAX_BROADCAST_BYTES = 128L * 1024 * 1024;
 
-  /** Operators whose work is that of their input. */
-  private static final Set OPERATORS =
-      new HashSet(
-          Arrays.asList(
-              new Object[] {
-                "Filter", "Aggregate", "Sort", "GlobalLimit", "LocalLimit", "Join", "Union",
-                "Window", "WindowGroupLimit", "Expand", "Repartition", "RepartitionByExpression"
-              }));
-
-  /** Classes of RDDs of rows that a program has made, such as createDataFrame. */
-  private static final Set GIVEN =
-      new HashSet(
-          Arrays.asList(new Object[] {"ParallelCollectionRDD", "MapPartitionsRDD", "PythonRDD"}));
-
-  /** Classes of RDDs of rows that Spark has stored. */
-  private static final Set STORED =
-      new HashSet(
-          Arrays.asList(
-              new Object[] {"MapPartitionsRDD", "LocalCheckpointRDD", "ReliableCheckpointRDD"}));
-
   /** The plan that returns the rows. */
   final LogicalPlan plan;
 
@@ -120,7 +100,7 @@ final class KeptSource {
    * @return null if the source is joined as it is
    */
   static KeptSource of(LogicalPlan source, List columns, int maxRows) {
-    if (columns.isEmpty() || source.isStreaming() || !hasOnly(source, OPERATORS)) {
+    if (columns.isEmpty() || source.isStreaming() || !hasOnly(source, SparkClasses.STEPS)) {
       return null;
     }
     boolean readsFew = bytesRead(source) <= MAX_BYTES;
@@ -234,7 +214,7 @@ final class KeptSource {
     if (plan.children().isEmpty()) {
       return !(plan instanceof CTERelationRef);
     }
-    if (!(plan instanceof Project) && !operators.contains(plan.getClass().getSimpleName())) {
+    if (!(plan instanceof Project) && !operators.contains(SparkClasses.of(plan))) {
       return false;
     }
     for (Iterator i = plan.expressions().iterator(); i.hasNext(); ) {
@@ -274,7 +254,7 @@ final class KeptSource {
         Object table = ((DataSourceV2Relation) leaf).table();
         isCheap = table instanceof NamedTable || table instanceof RequestTable;
       } else if (leaf instanceof LogicalRDD) {
-        isCheap = isMadeOf(((LogicalRDD) leaf).rdd(), STORED);
+        isCheap = isMadeOf(((LogicalRDD) leaf).rdd(), SparkClasses.STORED_RDDS);
       }
       if (!isCheap) {
         return false;
@@ -284,7 +264,7 @@ final class KeptSource {
   }
 
   private static boolean isMadeOf(RDD rdd, Set classes) {
-    if (!classes.contains(rdd.getClass().getSimpleName())) {
+    if (!classes.contains(SparkClasses.of(rdd))) {
       return false;
     }
     for (Iterator i = rdd.dependencies().iterator(); i.hasNext(); ) {
@@ -309,7 +289,7 @@ final class KeptSource {
     double bytes = 0;
     for (Iterator i = source.collectLeaves().iterator(); i.hasNext(); ) {
       LogicalPlan leaf = (LogicalPlan) i.next();
-      if (!(leaf instanceof LogicalRDD) || !isMadeOf(((LogicalRDD) leaf).rdd(), GIVEN)) {
+      if (!(leaf instanceof LogicalRDD) || !isMadeOf(((LogicalRDD) leaf).rdd(), SparkClasses.GIVEN_RDDS)) {
         bytes += leaf.stats().sizeInBytes().doubleValue();
       }
     }

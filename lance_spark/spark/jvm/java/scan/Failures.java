@@ -1,9 +1,7 @@
 package org.lancespark;
 
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Collections;
-import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Set;
@@ -42,41 +40,6 @@ import scala.runtime.BoxedUnit;
  * are not among the first of an order.
  */
 final class Failures {
-  /** Expressions that raise no error, by the names of their classes. */
-  private static final Set SAFE =
-      new HashSet(
-          Arrays.asList(
-              new String[] {
-                "Alias", "And", "ArrayContains", "ArraysOverlap", "AtLeastNNonNulls", "Atan",
-                "AttributeReference", "BitLength", "BitwiseAnd", "BitwiseNot", "BitwiseOr",
-                "BitwiseXor", "CaseWhen", "Cbrt", "Coalesce", "Collate", "ConcatWs", "Contains",
-                "Cos", "CreateArray", "CreateNamedStruct", "DateAdd", "DateDiff", "DateSub",
-                "DayOfMonth", "DayOfWeek", "DayOfYear", "DynamicPruningSubquery", "EndsWith",
-                "EqualNullSafe", "EqualTo", "Exp", "GetJsonObject", "GetMapValue",
-                "GetStructField", "GreaterThan", "GreaterThanOrEqual", "Greatest", "Hour", "If",
-                "In", "InSet", "InSubquery", "IsNaN", "IsNotNull", "IsNull",
-                "KnownFloatingPointNormalized", "KnownNotNull", "KnownNullable", "LastDay",
-                "Least", "Length", "LessThan", "LessThanOrEqual", "Like", "LikeAll", "LikeAny",
-                "Literal", "Log", "Log10", "Log2", "Lower", "MapKeys", "MapValues", "Md5",
-                "Minute", "Month", "NormalizeNaNAndZero", "Not", "NotLikeAll", "NotLikeAny",
-                "OctetLength", "Or", "Quarter", "ResolvedCollation", "ScalarSubquery", "Second",
-                "Sha1", "Sha2", "Sin", "Size", "Sqrt", "StartsWith", "StringInstr",
-                "StringLPad", "StringLocate", "StringRPad", "StringReplace", "StringTrim",
-                "StringTrimLeft", "StringTrimRight", "Substring", "Tan", "TruncDate",
-                "TruncTimestamp", "Upper", "WeekDay", "WeekOfYear", "XxHash64", "Year"
-              }));
-
-  /** Arithmetic that raises an error if its result is out of range, or if it divides by zero. */
-  private static final Set ARITHMETIC =
-      new HashSet(
-          Arrays.asList(
-              new String[] {
-                "Add", "Divide", "IntegralDivide", "Multiply", "Pmod", "Remainder", "Subtract"
-              }));
-
-  private static final Set DIVISIONS =
-      new HashSet(Arrays.asList(new String[] {"Divide", "IntegralDivide", "Pmod", "Remainder"}));
-
   private Failures() {}
 
   /**
@@ -203,7 +166,7 @@ final class Failures {
 
   /** Returns whether an expression may raise an error for a row. */
   static boolean mayRaise(Expression e) {
-    if (!isSafe(e, e.getClass().getSimpleName())) {
+    if (!isSafe(e, SparkClasses.of(e))) {
       return true;
     }
     for (Iterator i = e.children().iterator(); i.hasNext(); ) {
@@ -216,7 +179,7 @@ final class Failures {
 
   /** Returns whether an expression raises no error of its own. */
   private static boolean isSafe(Expression e, String name) {
-    if (SAFE.contains(name) || VectorFunctions.hasOneLength(e)) {
+    if (SparkClasses.SAFE_EXPRESSIONS.contains(name) || VectorFunctions.hasOneLength(e)) {
       return true;
     }
     boolean isFloat = e.dataType() instanceof DoubleType || e.dataType() instanceof FloatType;
@@ -224,7 +187,7 @@ final class Failures {
       Cast cast = (Cast) e;
       return !isAnsi(e) || Cast.canUpCast(cast.child().dataType(), cast.dataType());
     }
-    if (ARITHMETIC.contains(name)) {
+    if (SparkClasses.ARITHMETIC.contains(name)) {
       return e.dataType() instanceof NumericType && (!isAnsi(e) || isInRange(e, name, isFloat));
     }
     if (name.equals("Abs") || name.equals("UnaryMinus")) {
@@ -244,7 +207,7 @@ final class Failures {
 
   /** Returns whether arithmetic of floats, or a division by a constant, has a result. */
   private static boolean isInRange(Expression e, String name, boolean isFloat) {
-    if (!DIVISIONS.contains(name)) {
+    if (!SparkClasses.DIVISIONS.contains(name)) {
       return isFloat;
     }
     Expression divisor = (Expression) e.children().apply(1);

@@ -5,15 +5,10 @@ final class FreshSources {
   final long sstables;
   final long entries;
 
-  private FreshSources(long sstables, long entries) {
-    this.sstables = sstables;
-    this.entries = entries;
-  }
-
-  /** Parses a text such as "5/17": SSTables, WAL entries. */
-  static FreshSources parse(String text) {
-    String[] parts = text.split("/");
-    return new FreshSources(Long.parseLong(parts[0]), Long.parseLong(parts[1]));
+  /** Takes the numbers of SSTables and of WAL entries. */
+  FreshSources(long[] numbers) {
+    this.sstables = numbers[0];
+    this.entries = numbers[1];
   }
 
   /** Returns the text of EXPLAIN. */

@@ -1,12 +1,11 @@
 package org.lancespark;
 
-import java.net.URLDecoder;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.expressions.Expression;
@@ -42,30 +41,28 @@ final class PartitionKeys {
   }
 
   /**
-   * Parses a text such as "day,region" or "8:id", which is the bucket of a column in 8 buckets.
+   * Parses a list of columns, or of buckets of columns.
    *
-   * @param bytes where the values stand as an Arrow stream, a row for each partition
+   * @param reply has the values as an Arrow stream, a row for each partition
    * @param count number of partitions
    */
-  static PartitionKeys parse(
-      String text, StructType output, byte[] bytes, int start, int length, int count) {
-    String[] items = text.split(",");
-    Expression[] keys = new Expression[items.length];
+  static PartitionKeys parse(List columns, StructType output, Reply reply, int count) {
+    Expression[] keys = new Expression[columns.size()];
     StructType types = new StructType();
-    for (int i = 0; i < items.length; i++) {
-      int colon = items[i].indexOf(':');
-      String name = URLDecoder.decode(items[i].substring(colon + 1), StandardCharsets.UTF_8);
-      if (colon < 0) {
+    for (int i = 0; i < keys.length; i++) {
+      Map column = (Map) columns.get(i);
+      String name = (String) column.get("column");
+      Number buckets = (Number) column.get("buckets");
+      if (buckets == null) {
         keys[i] = FieldReference$.MODULE$.column(name);
         types = types.add((StructField) output.apply(name));
       } else {
-        Integer buckets = Integer.valueOf(items[i].substring(0, colon));
         String quoted = "`" + name.replace("`", "``") + "`";
         keys[i] = Expressions.bucket(buckets.intValue(), new String[] {quoted});
         types = types.add("bucket" + i, DataTypes.IntegerType, false);
       }
     }
-    InternalRow[] values = Rows.of(bytes, start, length, types);
+    InternalRow[] values = Rows.of(reply.bytes, reply.start, reply.length, types);
     if (values == null || values.length != count) {
       return NONE;
     }

@@ -1,13 +1,9 @@
 package org.lancespark;
 
-import java.net.URLDecoder;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.expressions.FieldReference$;
@@ -30,10 +26,9 @@ import scala.collection.Iterator;
  * The reply of the Python reader to the request of a scan, in one round trip.
  *
  * <p>The request travels as metadata of one more field after the wanted fields, which the reader
- * removes. The reply takes the place of the first partition. Its pickled text has the numbers of
- * rows and bytes (-1 if unknown), the version, the number of fragments that are read, and the
- * number of fragments of the table. If the reader has read the rows already, or partitions have
- * keys, an Arrow stream of the rows, or of the values of the keys, follows.
+ * removes. The reply takes the place of the first partition. `lance_spark/spark/pushdown/request.py`
+ * has the keys of its header. If the reader has read the rows already, or partitions have keys, its
+ * data are an Arrow stream of the rows, or of the values of the keys.
  */
 final class PlanReply {
   static final String FIELD = "__lance_request";
@@ -41,14 +36,8 @@ final class PlanReply {
   /** Key of the metadata by which the reader of a table by name gets its options. */
   private static final String OPTIONS = "lance_spark.options";
 
-  private static final String COLUMNAR = "yes";
-
-  private static final Pattern TEXT =
-      Pattern.compile(
-          "lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))? fragments=(\\d+)/(\\d+)"
-              + "(?: table=([^ ;]+))?(?: columnar=([^ ;]+))?( groups=many)?(?: ordered=([^ ;]+))?"
-              + "(?: indexes=([^ ;]+))?(?: fresh=([^ ;]+))?(?: unread=([^ ;]+))?"
-              + "(?: keys=([^ ;]+))?(?: stream=(\\d+))?;");
+  /** Says that partitions return columns. */
+  static final String COLUMNAR = "yes";
 
   final InputPartition[] partitions;
   final PartitionReaderFactory factory;
@@ -206,13 +195,8 @@ final class PlanReply {
       throw Errors.raiseFromPython(e);
     }
     Iterator pickles = info.partitions().iterator();
-    Matcher text = TEXT.matcher("");
-    byte[] first = new byte[0];
-    if (pickles.hasNext()) {
-      first = (byte[]) pickles.next();
-      text.reset(new String(first, StandardCharsets.ISO_8859_1));
-    }
-    if (!text.find()) {
+    Reply reply = pickles.hasNext() ? Reply.in((byte[]) pickles.next(), "plan") : null;
+    if (reply == null) {
       throw new IllegalStateException(
           "The Python source \""
               + table.name()
@@ -221,19 +205,18 @@ final class PlanReply {
               + PushDownRule.ENABLED
               + " to false");
     }
-    if (text.group(12) != null) {
-      Log.once(decoded(text.group(12)));
+    Map header = reply.header;
+    if (header.get("unread") != null) {
+      Log.once((String) header.get("unread"));
     }
     List tasks = new ArrayList();
     while (pickles.hasNext()) {
       tasks.add(pickles.next());
     }
-    PartitionKeys keys = PartitionKeys.NONE;
-    int length = text.group(14) == null ? 0 : Integer.parseInt(text.group(14));
-    if (text.group(13) != null) {
-      keys =
-          PartitionKeys.parse(text.group(13), output, first, text.end(), length, tasks.size());
-    }
+    PartitionKeys keys =
+        header.get("keys") == null
+            ? PartitionKeys.NONE
+            : PartitionKeys.parse((List) header.get("keys"), output, reply, tasks.size());
     List partitions = new ArrayList();
     for (int i = 0; i < tasks.size(); i++) {
       byte[] pickle = (byte[]) tasks.get(i);
@@ -244,48 +227,41 @@ final class PlanReply {
     }
     ReadCounts counts = new ReadCounts(partitions.size());
     SparkContext.getOrCreate().register(counts);
-    boolean isColumnar = COLUMNAR.equals(text.group(7));
+    boolean isColumnar = COLUMNAR.equals(header.get("columnar"));
+    long[] fragments = reply.numbers("fragments");
     return new PlanReply(
         (InputPartition[]) partitions.toArray(new InputPartition[partitions.size()]),
         factory(table, options, info, packedOutput, counts, isColumnar),
         counts,
-        Long.parseLong(text.group(1)),
-        Long.parseLong(text.group(2)),
-        text.group(3),
-        Long.parseLong(text.group(4)),
-        Long.parseLong(text.group(5)),
-        text.group(6) == null ? "" : decoded(text.group(6)),
-        text.group(7) == null ? null : decoded(text.group(7)),
-        text.group(8) != null,
-        orders(text.group(9)),
-        text.group(10) == null ? null : decoded(text.group(10)),
-        text.group(11) == null ? null : FreshSources.parse(text.group(11)),
+        ((Number) header.get("rows")).longValue(),
+        ((Number) header.get("bytes")).longValue(),
+        (String) header.get("at"),
+        fragments[0],
+        fragments[1],
+        (String) header.get("table"),
+        (String) header.get("columnar"),
+        Boolean.TRUE.equals(header.get("many_groups")),
+        orders((List) header.get("ordered")),
+        (String) header.get("indexes"),
+        header.get("fresh") == null ? null : new FreshSources(reply.numbers("fresh")),
         keys,
-        text.group(14) == null || text.group(13) != null
-            ? null
-            : Rows.of(first, text.end(), length, output));
+        "rows".equals(header.get("data"))
+            ? Rows.of(reply.bytes, reply.start, reply.length, output)
+            : null);
   }
 
-  /** Returns the order that a text such as "id:ASCENDING:NULLS_FIRST,name:..." names. */
-  private static SortOrder[] orders(String text) {
-    if (text == null) {
-      return new SortOrder[0];
-    }
-    String[] items = text.split(",");
-    SortOrder[] orders = new SortOrder[items.length];
-    for (int i = 0; i < items.length; i++) {
-      String[] parts = items[i].split(":");
+  /** Returns the order that a list of columns names. */
+  private static SortOrder[] orders(List columns) {
+    SortOrder[] orders = new SortOrder[columns.size()];
+    for (int i = 0; i < orders.length; i++) {
+      Map column = (Map) columns.get(i);
       orders[i] =
           org.apache.spark.sql.connector.expressions.Expressions.sort(
-              FieldReference$.MODULE$.column(decoded(parts[0])),
-              SortDirection.valueOf(parts[1]),
-              NullOrdering.valueOf(parts[2]));
+              FieldReference$.MODULE$.column((String) column.get("column")),
+              SortDirection.valueOf((String) column.get("direction")),
+              NullOrdering.valueOf((String) column.get("nulls")));
     }
     return orders;
-  }
-
-  private static String decoded(String text) {
-    return URLDecoder.decode(text, StandardCharsets.UTF_8);
   }
 
   private static PartitionReaderFactory factory(

@@ -45,9 +45,9 @@ public class NearestJoinRule extends Rule {
     {VectorDistance.L2, "l2", Boolean.FALSE},
     {VectorDistance.COSINE, "cosine", Boolean.FALSE},
     {VectorDistance.DOT, "dot", Boolean.TRUE},
-    {"VectorL2Distance", "l2", Boolean.FALSE},
-    {"VectorCosineSimilarity", "cosine", Boolean.TRUE},
-    {"VectorInnerProduct", "dot", Boolean.TRUE}
+    {SparkClasses.L2_DISTANCE, "l2", Boolean.FALSE},
+    {SparkClasses.COSINE_SIMILARITY, "cosine", Boolean.TRUE},
+    {SparkClasses.INNER_PRODUCT, "dot", Boolean.TRUE}
   };
 
   public TreeNode apply(TreeNode plan) {
@@ -154,7 +154,7 @@ public class NearestJoinRule extends Rule {
 
   private static String metricOf(Expression distance, boolean isSimilarity) {
     ScalarFunction function = VectorFunctions.called(distance);
-    String name = function == null ? distance.getClass().getSimpleName() : function.name();
+    String name = function == null ? SparkClasses.of(distance) : function.name();
     for (int i = 0; i < METRICS.length; i++) {
       boolean descends = ((Boolean) METRICS[i][2]).booleanValue();
       if (METRICS[i][0].equals(name) && descends == isSimilarity) {

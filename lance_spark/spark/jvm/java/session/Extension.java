@@ -1,9 +1,11 @@
 package org.lancespark;
 
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Set;
 import java.util.WeakHashMap;
+import org.apache.spark.SparkBuildInfo;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.classic.SparkSession;
 import scala.runtime.AbstractFunction1;
@@ -15,13 +17,15 @@ public class Extension extends AbstractFunction1 {
   private static final Set SEEN =
       Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap()));
 
+  private static List rules;
+
   /**
    * Adds the rules to the extensions of sessions.
    *
    * @throws UnsupportedOperationException Spark is of another release than the classes
    */
   public Object apply(Object extensions) {
-    SparkShims.check();
+    check();
     // Sessions share their extensions. Another thread must not go on with a part of the rules.
     synchronized (SEEN) {
       if (SEEN.add(extensions)) {
@@ -31,10 +35,59 @@ public class Extension extends AbstractFunction1 {
     return BoxedUnit.UNIT;
   }
 
+  /** Checks that Spark is of the release that the classes were compiled for. */
+  private static void check() {
+    String spark = SparkBuildInfo.spark_version();
+    if (!spark.startsWith(SparkRelease.VERSION + ".")) {
+      throw new UnsupportedOperationException(
+          "the classes of lance-spark in this session were compiled for Spark "
+              + SparkRelease.VERSION
+              + ", and Spark is "
+              + spark
+              + ": lance-spark supports Spark 4.0 to 4.3; for these, write the jar again by python"
+              + " -m lance_spark conf");
+    }
+  }
+
+  /** Returns the rules for this release of Spark. Those of a kind are applied in this order. */
+  private static synchronized List rules() {
+    if (rules == null) {
+      List all = new ArrayList();
+      if (SparkRelease.sharesOptions()) {
+        all.add(new SessionRule(SessionRule.HINTS, new OwnOptionsRule()));
+      }
+      all.add(new SessionRule(SessionRule.RESOLUTION, new ReplacedRowsRule()));
+      all.add(new SessionRule(SessionRule.RESOLUTION, new StreamedTextRule()));
+      all.add(new SessionRule(SessionRule.RESOLUTION, new DefaultColumns()));
+      if (SparkRelease.leavesColumnsOut()) {
+        all.add(new SessionRule(SessionRule.RESOLUTION, new MissingColumnsRule()));
+      }
+      if (SparkRelease.padsBeforeDeletes()) {
+        all.add(new SessionRule(SessionRule.RESOLUTION, new PaddedDeletes()));
+      }
+      all.add(new SessionRule(SessionRule.POST_HOC, new RandomValuesRule()));
+      all.add(new SessionRule(SessionRule.POST_HOC, new LateralSearchRule()));
+      all.add(new SessionRule(SessionRule.POST_HOC, new CharKeys()));
+      if (SparkRelease.joinsNearest()) {
+        all.add(new SessionRule(SessionRule.POST_HOC, new NearestJoinRule()));
+      }
+      all.add(new SessionRule(SessionRule.POST_HOC, new NewTableRule()));
+      all.add(new SessionRule(SessionRule.CHECKS, new DescriptorCheck()));
+      all.add(new SessionRule(SessionRule.PRE_CBO, new PushDownRule()));
+      all.add(new SessionRule(SessionRule.PRE_CBO, new RowChangeRule()));
+      all.add(new SessionRule(SessionRule.STRATEGIES, new SelectiveFilter()));
+      all.add(new SessionRule(SessionRule.STRATEGIES, new DriverRowsStrategy()));
+      all.add(new SessionRule(SessionRule.STRATEGIES, new KeysStrategy()));
+      all.add(new SessionRule(SessionRule.STRATEGIES, new PackedStrategy()));
+      rules = all;
+    }
+    return rules;
+  }
+
   private static void inject(SparkSessionExtensions target) {
-    List rules = SessionRule.all();
-    for (int i = 0; i < rules.size(); i++) {
-      ((SessionRule) rules.get(i)).addTo(target);
+    List all = rules();
+    for (int i = 0; i < all.size(); i++) {
+      ((SessionRule) all.get(i)).addTo(target);
     }
     target.injectCheckRule(new FunctionsOfSession());
     target.injectTableFunction(ChangesFunction.description());
@@ -49,15 +102,15 @@ public class Extension extends AbstractFunction1 {
 
   /** Adds what sessions take only when they start to a session that runs already. */
   public static Object addTo(Object session) {
-    SparkShims.check();
+    check();
     StatementParser.addTo((SparkSession) session);
     SearchFunction.addTo((SparkSession) session);
     VectorFunctions.addTo((SparkSession) session);
     ChangesFunction.addTo((SparkSession) session);
     TablesBeforeFiles.addTo((SparkSession) session);
-    List rules = SessionRule.all();
-    for (int i = 0; i < rules.size(); i++) {
-      ((SessionRule) rules.get(i)).addTo((SparkSession) session);
+    List all = rules();
+    for (int i = 0; i < all.size(); i++) {
+      ((SessionRule) all.get(i)).addTo((SparkSession) session);
     }
     return null;
   }

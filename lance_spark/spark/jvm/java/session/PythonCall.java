@@ -1,12 +1,8 @@
 package org.lancespark;
 
-import com.fasterxml.jackson.databind.ObjectMapper;
-import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
@@ -21,15 +17,12 @@ import scala.collection.Iterator;
 /**
  * Calls functions of lance_spark in the Python process that plans reads of Python data sources.
  *
- * <p>The call travels as metadata of the only field of a read schema. The reply takes the place of
- * the first partition: its pickle holds the text "lance-reply N;" and N bytes of JSON. An error of
- * Python comes back as an object "error" with the kind and the message.
+ * <p>The call travels as metadata of the only field of a read schema. A reply takes the place of the
+ * first partition. An error of Python comes back as an object "error" with the kind and the message.
  */
 final class PythonCall {
   static final String FORMAT = "lance";
   private static final String FIELD = "__lance_call";
-  private static final Pattern REPLY = Pattern.compile("lance-reply (\\d+);");
-  private static final ObjectMapper JSON = new ObjectMapper();
 
   /** The data source without options. Each use of it saves a Python process that makes another. */
   private static volatile PythonDataSourceCreationResult created;
@@ -47,20 +40,13 @@ final class PythonCall {
         new StructType().add(new StructField(FIELD, DataTypes.NullType, true, metadata.build()));
     PythonDataSourceReadInfo info = readInfo(source(), schema);
     Iterator pickles = info.partitions().iterator();
-    byte[] first = pickles.hasNext() ? (byte[]) pickles.next() : new byte[0];
-    Matcher text = REPLY.matcher(new String(first, StandardCharsets.ISO_8859_1));
-    if (!text.find()) {
+    Reply reply = pickles.hasNext() ? Reply.in((byte[]) pickles.next(), "call") : null;
+    if (reply == null) {
       throw new IllegalStateException(
           "The Python package lance_spark does not answer calls of the catalog: install the release"
               + " that wrote the jar in the Python of Spark's workers");
     }
-    int length = Integer.parseInt(text.group(1));
-    try {
-      return (Map)
-          JSON.readValue(new String(first, text.end(), length, StandardCharsets.UTF_8), Map.class);
-    } catch (java.io.IOException e) {
-      throw new IllegalStateException(e);
-    }
+    return (Map) reply.header.get("result");
   }
 
   /** Calls a function, and raises the error of its reply as an AnalysisException. */

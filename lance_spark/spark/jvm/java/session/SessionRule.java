@@ -1,6 +1,5 @@
 package org.lancespark;
 
-import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.classic.SparkSession;
@@ -14,66 +13,29 @@ import scala.runtime.AbstractFunction1;
  */
 final class SessionRule {
   /** Before the analyzer looks tables up. */
-  private static final String HINTS = SparkShims.HINTS;
+  static final String HINTS = SparkShims.HINTS;
 
   /** With the other rules of the analyzer, until no rule changes the plan any more. */
-  private static final String RESOLUTION = SparkShims.RESOLUTION;
+  static final String RESOLUTION = SparkShims.RESOLUTION;
 
   /** After the other rules of the analyzer. */
-  private static final String POST_HOC = SparkShims.POST_HOC;
+  static final String POST_HOC = SparkShims.POST_HOC;
 
   /** After the analyzer: raises an error, or does nothing. */
-  private static final String CHECKS = SparkShims.CHECKS;
+  static final String CHECKS = SparkShims.CHECKS;
 
   /** In the optimizer, after Spark has pushed columns and filters down. */
-  private static final String PRE_CBO = "preCBORules";
+  static final String PRE_CBO = "preCBORules";
 
   /** In the planner, before Spark's own strategies. */
-  private static final String STRATEGIES = "plannerStrategies";
-
-  private static List all;
+  static final String STRATEGIES = "plannerStrategies";
 
   private final String kind;
   private final Object rule;
 
-  private SessionRule(String kind, Object rule) {
+  SessionRule(String kind, Object rule) {
     this.kind = kind;
     this.rule = rule;
-  }
-
-  /** Returns the rules for this release of Spark. Those of a kind are applied in this order. */
-  static synchronized List all() {
-    if (all == null) {
-      List rules = new ArrayList();
-      if (SparkRelease.sharesOptions()) {
-        rules.add(new SessionRule(HINTS, new OwnOptionsRule()));
-      }
-      rules.add(new SessionRule(RESOLUTION, new ReplacedRowsRule()));
-      rules.add(new SessionRule(RESOLUTION, new StreamedTextRule()));
-      rules.add(new SessionRule(RESOLUTION, new DefaultColumns()));
-      if (SparkRelease.leavesColumnsOut()) {
-        rules.add(new SessionRule(RESOLUTION, new MissingColumnsRule()));
-      }
-      if (SparkRelease.padsBeforeDeletes()) {
-        rules.add(new SessionRule(RESOLUTION, new PaddedDeletes()));
-      }
-      rules.add(new SessionRule(POST_HOC, new RandomValuesRule()));
-      rules.add(new SessionRule(POST_HOC, new LateralSearchRule()));
-      rules.add(new SessionRule(POST_HOC, new CharKeys()));
-      if (SparkRelease.joinsNearest()) {
-        rules.add(new SessionRule(POST_HOC, new NearestJoinRule()));
-      }
-      rules.add(new SessionRule(POST_HOC, new NewTableRule()));
-      rules.add(new SessionRule(CHECKS, new DescriptorCheck()));
-      rules.add(new SessionRule(PRE_CBO, new PushDownRule()));
-      rules.add(new SessionRule(PRE_CBO, new RowChangeRule()));
-      rules.add(new SessionRule(STRATEGIES, new SelectiveFilter()));
-      rules.add(new SessionRule(STRATEGIES, new DriverRowsStrategy()));
-      rules.add(new SessionRule(STRATEGIES, new KeysStrategy()));
-      rules.add(new SessionRule(STRATEGIES, new PackedStrategy()));
-      all = rules;
-    }
-    return all;
   }
 
   /** Adds the rule to the extensions of sessions that start later. */
