@@ -145,8 +145,12 @@ def write_and_delete(
 
     On a remote store, neither waits for the other.
 
-    - `write`, `delete`: The caller deletes the files of `write` after an error.
-    - `undo`: Deletes the files of `delete`. Called if `write` fails.
+    Parameters
+    ----------
+    write, delete : callable
+        The caller deletes the files of `write` after an error.
+    undo : callable
+        Deletes the files of `delete`. Called if `write` fails.
     """
     if store.is_local:
         return write(), delete()
@@ -185,7 +189,7 @@ def new_tag() -> bytes:
 def abort_on_error(abort: Callable[[], object]) -> Iterator[None]:
     """Call `abort`, which deletes the files of a task, if the task raises an error.
 
-    Errors of `abort` are ignored: `delete_orphans` deletes the remaining files.
+    Errors of `abort` are ignored: `sweep` deletes the remaining files.
     """
     try:
         yield
@@ -195,7 +199,7 @@ def abort_on_error(abort: Callable[[], object]) -> Iterator[None]:
         raise
 
 
-def delete_orphans(
+def sweep(
     table: OpenTable,
     tag: bytes,
     committed: Manifest | Iterable[Manifest] | None = None,
@@ -236,12 +240,10 @@ def delete_orphans(
         files = tuple(DataFile(name, (), (), 0, 0, 0, target) for name in unused)
         delete_fragments(table.paths, [Fragment(0, files, 0)])
         count += len(unused)
-    return count + _delete_orphaned_deletions(table.store, tag, deletions)
+    return count + _sweep_deletions(table.store, tag, deletions)
 
 
-def delete_orphans_of_failed_job(
-    table: OpenTable, tag: bytes, targets: Sequence[int | None]
-) -> None:
+def sweep_failed(table: OpenTable, tag: bytes, targets: Sequence[int | None]) -> None:
     """Delete the files of a job that no version since its start refers to.
 
     The job may have failed, or a newer version may lack files of the version that it committed. All
@@ -250,7 +252,7 @@ def delete_orphans_of_failed_job(
     job may still be under way.
 
     - `table`: The version that the job started from.
-    - `targets`: As for `delete_orphans`.
+    - `targets`: As for `sweep`.
 
     Raises StorageError.
     """
@@ -262,10 +264,10 @@ def delete_orphans_of_failed_job(
         open_table(table.store.uri, version=version, storage_options=options).manifest
         for version in range(table.version + 1, newest.version)
     )
-    delete_orphans(table, tag, [*older, newest], targets=targets)
+    sweep(table, tag, [*older, newest], targets=targets)
 
 
-def _delete_orphaned_deletions(store: ObjectStore, tag: bytes, committed: set[str]) -> int:
+def _sweep_deletions(store: ObjectStore, tag: bytes, committed: set[str]) -> int:
     names = [name for name in store.list_names(DELETIONS) if has_tag(name, tag)]
     unused = [name for name in names if name not in committed]
     store.delete([join(DELETIONS, name) for name in unused])

@@ -167,7 +167,7 @@ class LanceDataSource(DataSource):
         from lance_spark.errors import LanceError, naming
         from lance_spark.spark.options.feed import FeedOptions
         from lance_spark.spark.options.read import ReadOptions
-        from lance_spark.spark.pushdown.request import Request, refused, take_request
+        from lance_spark.spark.pushdown.request import PushedScan, refused, take_request
         from lance_spark.spark.read.reader import display
         from lance_spark.spark.streaming.reader import LanceStreamReader
         from lance_spark.spark.streaming.refused import RefusedReader
@@ -183,7 +183,7 @@ class LanceDataSource(DataSource):
                 from lance_spark.spark.pushdown.columnar import to_streams
 
                 shared = request.shared_memory
-                if request != Request(columnar=True, shared_memory=shared):
+                if request != PushedScan(columnar=True, shared_memory=shared):
                     raise refused("a stream is only asked for columns", request)
                 columns = copy(schema)
                 return LanceStreamReader(options, feed, columns, to_streams(schema), shared)

@@ -32,8 +32,8 @@ from lance_spark.scan.predicates.sql import parse_predicate
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.options.values import json_list, json_object, moment
 from lance_spark.spark.options.write import WriteOptions
-from lance_spark.spark.pushdown.request import Request
-from lance_spark.spark.streaming.offsets import Position
+from lance_spark.spark.pushdown.request import PushedScan
+from lance_spark.spark.streaming.offsets import StreamPosition
 from lance_spark.storage.uri import check_relative, parse_uri
 from lance_spark.table.commit import transaction
 from lance_spark.table.indexes import fragment_reuse
@@ -301,7 +301,7 @@ def values(data: bytes) -> None:
     text = text_of(data)
     failed: Exception | None = None
     time = functools.partial(moment, zone="Europe/Berlin")
-    for parse in (json_list, json_object, time, Request.parse, parse_uri, check_relative):
+    for parse in (json_list, json_object, time, PushedScan.parse, parse_uri, check_relative):
         try:
             parse(text)
         except Exception as error:
@@ -338,7 +338,7 @@ def offsets(data: bytes) -> None:
         value = json.loads(text_of(data))
     except (ValueError, RecursionError):
         return
-    Position.parse(value)
+    StreamPosition.parse(value)
 
 
 def _file_target(version: str, weight: int) -> Target:

@@ -67,7 +67,7 @@ class RewrittenRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _ValueSource:
     """The source of the values of rows, some of whose columns are given."""
 
     schema: pa.Schema
@@ -98,7 +98,7 @@ class RowRewriter:
         self._schema = schema
         self._arrow = input_schema(schema)
         self._given_names = tuple(given_names)
-        self._sources: dict[tuple[str, ...], _Source] = {}
+        self._sources: dict[tuple[str, ...], _ValueSource] = {}
         self._stable = table.manifest.flags.stable_row_ids
         self._tag = tag
         self._max_rows = max_rows_per_file
@@ -200,14 +200,14 @@ class RowRewriter:
             with suppress(StorageError):
                 writer.abort()
 
-    def _source_of(self, given_names: tuple[str, ...]) -> _Source:
+    def _source_of(self, given_names: tuple[str, ...]) -> _ValueSource:
         source = self._sources.get(given_names)
         if source is None:
             other_fields = tuple(
                 field for field in self._schema.fields if field.name not in given_names
             )
             given_schema = pa.schema([field for field in self._arrow if field.name in given_names])
-            source = _Source(
+            source = _ValueSource(
                 given_schema, AddressReader(self._table, other_fields), bool(other_fields)
             )
             self._sources[given_names] = source
@@ -237,7 +237,7 @@ class RowRewriter:
 
     def _move(
         self,
-        source: _Source,
+        source: _ValueSource,
         targets: tuple[Target, ...],
         addresses: UInt64Array,
         values: pa.RecordBatch,
@@ -262,7 +262,9 @@ class RowRewriter:
             moving.write(pa.RecordBatch.from_arrays(columns, names=names), *lineage)
 
     @staticmethod
-    def _steps(source: _Source, addresses: UInt64Array, step: int) -> Iterator[tuple[int, int]]:
+    def _steps(
+        source: _ValueSource, addresses: UInt64Array, step: int
+    ) -> Iterator[tuple[int, int]]:
         """Yield the first row and the number of rows of each step."""
         for start in range(0, len(addresses), step):
             for part in source.reader.parts(addresses[start : start + step]):

@@ -75,13 +75,13 @@ def load_search(arguments: Mapping[str, Any]) -> dict[str, Any]:
     signature = _FUNCTIONS[function.removeprefix("lance_")]
     values = values_of(signature, function, arguments["positional"], arguments["named"])
     options = _table_options(function, arguments, values)
-    search = _Search(function, signature, values, options)
+    search = _SearchCall(function, signature, values, options)
     if arguments.get("is_lateral"):
         return search.of_rows(options)
     return search.both() if signature is HYBRID else search.single()
 
 
-class _Search:
+class _SearchCall:
     """A call of a function."""
 
     def __init__(

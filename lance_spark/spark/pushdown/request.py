@@ -218,7 +218,7 @@ class Locators:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PushedScan:
     """The request for a scan. All fields empty, it asks for all rows.
 
     Attributes
@@ -282,7 +282,7 @@ class Request:
     keys: tuple[dict[str, Any], ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> Request:
+    def parse(cls, text: str) -> PushedScan:
         """Parse the JSON text.
 
         Raises
@@ -342,7 +342,7 @@ class Request:
         )
 
 
-def take_request(schema: StructType) -> Request | None:
+def take_request(schema: StructType) -> PushedScan | None:
     """Remove the request from a schema, in place, and return it; None if the schema has none.
 
     In place, because pyspark checks the batches of the read by the same object.
@@ -359,7 +359,7 @@ def take_request(schema: StructType) -> Request | None:
         return None
     others = schema.fields[-1].metadata.get(OTHERS)
     set_fields(schema, schema.fields[:-1])
-    request = Request.parse(text)
+    request = PushedScan.parse(text)
     return request if others is None else replace(request, others=tuple(json.loads(others)))
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from lance_spark.errors import LanceError, SchemaMismatchError
-from lance_spark.spark.pushdown.request import Aggregate, Request, refused
+from lance_spark.spark.pushdown.request import Aggregate, PushedScan, refused
 from lance_spark.spark.read.projection import find, missing_column
 from lance_spark.spark.types.mapping import to_spark_type
 
@@ -77,7 +77,7 @@ def _narrowed(
     return spark.StructType(narrowed)
 
 
-def check_types(request: Request, columns: spark.StructType, output: spark.StructType) -> None:
+def check_types(request: PushedScan, columns: spark.StructType, output: spark.StructType) -> None:
     """Refuse groups and aggregates whose columns have other types than Spark takes them for.
 
     A user's schema, or a DataFrame that was made before another client replaced a column, may name

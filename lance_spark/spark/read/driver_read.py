@@ -54,7 +54,7 @@ from lance_spark.spark.read.estimate import estimated_size
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from lance_spark.spark.pushdown.request import Request
+    from lance_spark.spark.pushdown.request import PushedScan
     from lance_spark.spark.read.planning import LancePartition, Plan
 
 _MAX_ROWS = 10_000
@@ -365,7 +365,7 @@ def _is_filtered(partitions: Sequence[LancePartition]) -> bool:
 
 
 def _read(
-    request: Request,
+    request: PushedScan,
     partitions: Sequence[LancePartition],
     schema: StructType,
     read_rows: _ReadRows,
@@ -402,7 +402,7 @@ def _read(
     return stream
 
 
-def _bounds(request: Request, max_rows: int) -> _Bounds:
+def _bounds(request: PushedScan, max_rows: int) -> _Bounds:
     if request.keys:
         from lance_spark.spark.pushdown.filter_trees import packed_count
 

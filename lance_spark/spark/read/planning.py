@@ -31,7 +31,7 @@ from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.task import ScanTask
 from lance_spark.spark.options.declared import DEFAULT_BLOB_HANDLING
 from lance_spark.spark.options.read import ReadOptions
-from lance_spark.spark.pushdown.request import Request, SortOrder, Top, Version
+from lance_spark.spark.pushdown.request import PushedScan, SortOrder, Top, Version
 from lance_spark.spark.read.projection import find, missing_column, paths_for
 from lance_spark.spark.replies import reply_of
 
@@ -219,7 +219,7 @@ class Plan:
     known: Schema
     wanted: StructType
     columns: list[str]
-    request: Request
+    request: PushedScan
     pushed: tuple[Predicate, ...]
     prefilter: tuple[Predicate, ...] = ()
     ordered: tuple[SortOrder, ...] = ()
@@ -420,7 +420,7 @@ class Plan:
         return estimated_size(self.dataset.fragments, rows, read, self.known)
 
 
-def with_limit(request: Request, ordered: Sequence[SortOrder]) -> Request:
+def with_limit(request: PushedScan, ordered: Sequence[SortOrder]) -> PushedScan:
     """Return a request with a limit in place of first rows, if the rows of tasks are in order."""
     top = request.top
     if top is None or request.limit is not None or top.order != tuple(ordered[: len(top.order)]):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lance_spark.scan.task import ScanTask
     from lance_spark.scan.top_rows import FirstRows
     from lance_spark.spark.options.predicate_text import OptionText
-    from lance_spark.spark.pushdown.request import Request, SortOrder, Version
+    from lance_spark.spark.pushdown.request import PushedScan, SortOrder, Version
     from lance_spark.spark.read.planning import LancePartition, Plan, PlanReply, ResidualFilter
     from lance_spark.table.open import OpenTable
     from lance_spark.table.presumed import PresumedTable
@@ -55,7 +55,7 @@ class LanceReader(TaskObject, DataSourceReader):
         self,
         options: ReadOptions,
         schema: StructType,
-        request: Request | None = None,
+        request: PushedScan | None = None,
         columnar: str | None = None,
     ) -> None:
         self.options = options
@@ -96,9 +96,9 @@ class LanceReader(TaskObject, DataSourceReader):
         read as the schema's. Raises InvalidInputError: the option filter is not a predicate on the
         table's columns. Raises UnsupportedError: this release does not know a part of the request.
         """
-        from lance_spark.spark.pushdown.request import Request
+        from lance_spark.spark.pushdown.request import PushedScan
 
-        request = self.request or Request()
+        request = self.request or PushedScan()
         if self._dataset is not None:
             return self._planned(self._dataset, request)
         presumed = None
@@ -115,7 +115,7 @@ class LanceReader(TaskObject, DataSourceReader):
 
         return presumed.result_of(planned)
 
-    def _planned(self, dataset: Dataset, request: Request) -> list[InputPartition]:
+    def _planned(self, dataset: Dataset, request: PushedScan) -> list[InputPartition]:
         """Plan the scan of a version."""
         if request.keys and (reply := self._rows_of_keys(dataset, request)) is not None:
             return [reply]
@@ -136,7 +136,7 @@ class LanceReader(TaskObject, DataSourceReader):
             return [*partitions]
         return self._with_reply(plan, partitions, rows, size)
 
-    def _rows_of_keys(self, dataset: Dataset, request: Request) -> PlanReply | None:
+    def _rows_of_keys(self, dataset: Dataset, request: PushedScan) -> PlanReply | None:
         """Return the reply with the rows that have keys; None if they are not for the driver."""
         from lance_spark.spark.read.planning import PlanReply
 
@@ -209,7 +209,7 @@ class LanceReader(TaskObject, DataSourceReader):
         )
         return [reply, *partitions]
 
-    def _plan(self, dataset: Dataset, request: Request) -> tuple[Plan, OptionText | None]:
+    def _plan(self, dataset: Dataset, request: PushedScan) -> tuple[Plan, OptionText | None]:
         """Return the plan of a read, and the text of a predicate that tasks check."""
         from lance_spark.spark.read.ordering import reported_order
         from lance_spark.spark.read.planning import Plan, known_columns, with_limit
@@ -462,7 +462,7 @@ def presumed_table(options: ReadOptions, query: str | None = None) -> PresumedTa
     return presume_newest(options.path, options.storage_options or None, query)
 
 
-def expect_tables(request: Request) -> None:
+def expect_tables(request: PushedScan) -> None:
     """Begin to look up the newest versions of the other tables that a query reads."""
     if request.query is None or not request.others:
         return

@@ -26,7 +26,7 @@ _KEYS = frozenset({"version", "index", "snapshot"})
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Position:
+class StreamPosition:
     """A position in the history of a table.
 
     - `index`: Number of fragments of the version that have been read.
@@ -55,7 +55,7 @@ class Position:
         return {**value, "seen": self.seen} if self.seen else value
 
     @classmethod
-    def parse(cls, value: object) -> Position:
+    def parse(cls, value: object) -> StreamPosition:
         """Parse the JSON value of a checkpoint.
 
         Raises InvalidInputError: the value is not a position: the checkpoint belongs to another
@@ -73,7 +73,7 @@ class Position:
         )
 
 
-BEGINNING = Position(0)
+BEGINNING = StreamPosition(0)
 
 
 def seen(manifest: Manifest) -> str:

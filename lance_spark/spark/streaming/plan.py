@@ -31,7 +31,7 @@ from lance_spark.change_feed.kept_fields import kept_ids
 from lance_spark.change_feed.older_fields import field_ids
 from lance_spark.change_feed.taken_back import versions_taken_back
 from lance_spark.errors import LanceError, UnsupportedError, VersionNotFoundError
-from lance_spark.spark.streaming.offsets import Position, seen
+from lance_spark.spark.streaming.offsets import StreamPosition, seen
 from lance_spark.table.commit.transaction import read_operation
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
@@ -51,7 +51,7 @@ _KEPT_FRAGMENTS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class VersionPart:
     """The part of a version that a batch reads.
 
     - `fragments`: New fragments; empty in a change feed.
@@ -109,10 +109,10 @@ class StreamPlan:
     table: OpenTable
     change_feed: bool = False
     skip_changes: bool = False
-    _parts: dict[tuple[int, bool], Part] = field(default_factory=dict)
+    _parts: dict[tuple[int, bool], VersionPart] = field(default_factory=dict)
     _kept_ids: dict[int, frozenset[int]] = field(default_factory=dict)
 
-    def next(self, start: Position, newest: int, limit: Limit) -> Position:
+    def next(self, start: StreamPosition, newest: int, limit: Limit) -> StreamPosition:
         """Return the end of the next batch; `start` without new rows.
 
         - `newest`: The last version to read.
@@ -124,7 +124,7 @@ class StreamPlan:
         if newest > start.last:
             self.check_same(start)
         budget = _Budget(limit)
-        position = Position(newest, 0, True) if start.is_beginning else start
+        position = StreamPosition(newest, 0, True) if start.is_beginning else start
         if position.snapshot:
             position = self._advance(position, budget)
             if position.snapshot or start.is_beginning:
@@ -148,7 +148,7 @@ class StreamPlan:
                 break
         return position
 
-    def parts(self, start: Position, end: Position) -> Iterator[Part]:
+    def parts(self, start: StreamPosition, end: StreamPosition) -> Iterator[VersionPart]:
         """Yield the parts of versions that a batch reads.
 
         Raises VersionNotFoundError, UnsupportedError: Errors of `next`.
@@ -164,13 +164,13 @@ class StreamPlan:
             return
         position = start
         if start.is_beginning:
-            position = Position(end.version if end.snapshot else end.version - 1, 0, True)
+            position = StreamPosition(end.version if end.snapshot else end.version - 1, 0, True)
         if position.snapshot:
             stop = end.index if end.snapshot else None
             yield self._cut(self._part(position.version, snapshot=True), position.index, stop)
             if end.snapshot:
                 return
-            position = Position(position.version + 1)
+            position = StreamPosition(position.version + 1)
         for version in range(position.version, end.version + 1):
             stop = end.index if version == end.version else None
             if stop == 0:
@@ -178,7 +178,7 @@ class StreamPlan:
             first = position.index if version == position.version else 0
             yield self._cut(self._part(version, snapshot=False), first, stop)
 
-    def forget(self, end: Position) -> None:
+    def forget(self, end: StreamPosition) -> None:
         """Drop what is cached of versions before a position."""
         self._parts = {key: part for key, part in self._parts.items() if key[0] >= end.version}
         self._kept_ids = {
@@ -209,31 +209,31 @@ class StreamPlan:
         last = next(reversed(self._kept_ids.values()), None)
         self._kept_ids[version] = last if last == ids else ids
 
-    def _advance(self, start: Position, budget: _Budget) -> Position:
+    def _advance(self, start: StreamPosition, budget: _Budget) -> StreamPosition:
         """Add the fitting part of one version."""
         part = self._part(start.version, snapshot=start.snapshot)
         if part.changes is not None and not start.snapshot:
             changed = part.changes.changes
             size = sum(map(_share, changed))
             fits = not changed or budget.takes(len(changed), size)
-            return Position(start.version + 1, seen=seen(part.manifest)) if fits else start
+            return StreamPosition(start.version + 1, seen=seen(part.manifest)) if fits else start
         fragments = _fragments(part)
         index = start.index
         while index < len(fragments) and budget.takes(1, fragments[index].size_bytes):
             index += 1
         if index >= len(fragments):
-            return Position(start.version + 1, seen=seen(part.manifest))
-        return Position(start.version, index, start.snapshot, seen(part.manifest))
+            return StreamPosition(start.version + 1, seen=seen(part.manifest))
+        return StreamPosition(start.version, index, start.snapshot, seen(part.manifest))
 
-    def _cut(self, part: Part, first: int, stop: int | None) -> Part:
+    def _cut(self, part: VersionPart, first: int, stop: int | None) -> VersionPart:
         if part.changes is None:
-            return Part(part.manifest, part.fragments[first:stop])
+            return VersionPart(part.manifest, part.fragments[first:stop])
         if first == 0 and stop is None:
             return part
         changes = part.changes.changes[first:stop]
-        return Part(part.manifest, (), replace(part.changes, changes=changes))
+        return VersionPart(part.manifest, (), replace(part.changes, changes=changes))
 
-    def _part(self, version: int, *, snapshot: bool) -> Part:
+    def _part(self, version: int, *, snapshot: bool) -> VersionPart:
         key = version, snapshot
         part = self._parts.get(key)
         if part is None:
@@ -249,18 +249,18 @@ class StreamPlan:
                 held -= _held(self._parts.pop(next(iter(self._parts))))
         return part
 
-    def _snapshot(self, version: int) -> Part:
+    def _snapshot(self, version: int) -> VersionPart:
         manifest = self._manifest(version)
         fragments = counted_fragments(self.table.paths.with_bases(manifest.base_paths), manifest)
         if not self.change_feed:
-            return Part(manifest, fragments)
-        return Part(manifest, (), as_inserted(manifest, fragments))
+            return VersionPart(manifest, fragments)
+        return VersionPart(manifest, (), as_inserted(manifest, fragments))
 
-    def _new_part(self, version: int) -> Part:
+    def _new_part(self, version: int) -> VersionPart:
         if self.change_feed:
             (changes,) = changes_between(self.table, version, version)
             self._keep_ids(version, changes.kept_ids)
-            return Part(changes.after, (), changes)
+            return VersionPart(changes.after, (), changes)
         manifest = self._manifest(version)
         operation = read_operation(self.table.store, manifest)
         operation_name = "" if operation is None else operation.name
@@ -268,20 +268,20 @@ class StreamPlan:
         if operation_name in _NOTHING_NEW or (
             operation_name == "clone" and manifest.branch is not None
         ):
-            return Part(manifest)
+            return VersionPart(manifest)
         fragments = counted_fragments(self.table.paths.with_bases(manifest.base_paths), manifest)
         if isinstance(operation, Append):
             # New fragments have the greatest ids, and follow the others.
-            return Part(manifest, fragments[len(fragments) - len(operation.fragments) :])
+            return VersionPart(manifest, fragments[len(fragments) - len(operation.fragments) :])
         before = self._manifest(version - 1) if version > 1 and operation_name != "clone" else None
         if before is None or (operation_name == "overwrite" and not before.num_rows):
-            return Part(manifest, fragments)
+            return VersionPart(manifest, fragments)
         known = {fragment.id for fragment in before.fragments}
         new = tuple(fragment for fragment in fragments if fragment.id not in known)
         if _only_adds(operation):
-            return Part(manifest, new)
+            return VersionPart(manifest, new)
         if self.skip_changes or _only_deletes(operation, before.fragments, fragments):
-            return Part(manifest)
+            return VersionPart(manifest)
         raise UnsupportedError(
             f"{self.table.store.display}: version {version} ({operation_name or 'unknown'}) "
             "changed rows that the stream may have returned: set the option skipChangeCommits to "
@@ -291,7 +291,7 @@ class StreamPlan:
     def _manifest(self, version: int) -> Manifest:
         return read_version(self.table.store, version)
 
-    def check_same(self, position: Position) -> None:
+    def check_same(self, position: StreamPosition) -> None:
         """Check that the versions read so far belong to the existing table.
 
         Raises CorruptTableError, StorageError. Raises VersionNotFoundError: the table was
@@ -318,7 +318,7 @@ class StreamPlan:
         except VersionNotFoundError:
             return False
 
-    def _check_not_ahead(self, start: Position, newest: int) -> None:
+    def _check_not_ahead(self, start: StreamPosition, newest: int) -> None:
         if start.version > newest + 1:
             raise self._replaced(
                 f"up to version {start.version - 1}, but the newest version is {newest}"
@@ -351,13 +351,13 @@ def as_inserted(manifest: Manifest, fragments: Sequence[Fragment]) -> VersionCha
     return VersionChanges(manifest.version, stamp, "append", None, manifest, tuple(changes))
 
 
-def _held(part: Part) -> int:
+def _held(part: VersionPart) -> int:
     """Return the number of fragments in the manifests of a part."""
     before = None if part.changes is None else part.changes.before
     return len(part.manifest.fragments) + (0 if before is None else len(before.fragments))
 
 
-def _fragments(part: Part) -> tuple[Fragment, ...]:
+def _fragments(part: VersionPart) -> tuple[Fragment, ...]:
     if part.changes is None:
         return part.fragments
     return tuple(change.fragment for change in part.changes.changes)

@@ -45,8 +45,8 @@ from lance_spark.spark.read.reader import (
 )
 from lance_spark.spark.replies import reply_of
 from lance_spark.spark.streaming.change_feed import first_version, newest_of, spark_rows, tasks_of
-from lance_spark.spark.streaming.offsets import BEGINNING, Position, seen
-from lance_spark.spark.streaming.plan import Limit, Part, StreamPlan, as_inserted
+from lance_spark.spark.streaming.offsets import BEGINNING, StreamPosition, seen
+from lance_spark.spark.streaming.plan import Limit, StreamPlan, VersionPart, as_inserted
 from lance_spark.spark.types.convert import check_conversion
 from lance_spark.spark.types.mapping import batch_schema, check_descriptors
 from lance_spark.table.manifest.codec import read_version
@@ -152,9 +152,9 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         self.feed = feed.of_stream(options)
         self.spark_schema = schema
         self._plan: StreamPlan | None = None
-        self._start: Position | None = None
+        self._start: StreamPosition | None = None
         self._target: int | None = None
-        self._end: Position | None = None
+        self._end: StreamPosition | None = None
         self._text: OptionText | None = None
         if not HAS_LIMITS and (feed.max_fragments_per_trigger or feed.max_bytes_per_trigger):
             raise UnsupportedError(
@@ -209,7 +209,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
                 self.feed.max_fragments_per_trigger, self.feed.max_bytes_per_trigger, MOST_VERSIONS
             )
         )
-        return self._planned().next(Position.parse(start), newest, bound).to_json()
+        return self._planned().next(StreamPosition.parse(start), newest, bound).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the size limit of a batch."""
@@ -223,7 +223,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
     @_explained
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Return the newest position, for the progress of the query."""
-        return Position(self._newest() + 1).to_json()
+        return StreamPosition(self._newest() + 1).to_json()
 
     @_explained
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -238,7 +238,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         ------
         VersionNotFoundError, UnsupportedError, SchemaMismatchError
         """
-        parts = self._planned().parts(Position.parse(start), Position.parse(end))
+        parts = self._planned().parts(StreamPosition.parse(start), StreamPosition.parse(end))
         newest: Manifest | None = None
         tasks: list[ScanTask | ChangeTask] = []
         # Manifests are dropped as soon as their parts are known.
@@ -277,12 +277,12 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
     @_explained
     def commit(self, end: dict[str, Any]) -> None:
         """Drop cached data of versions that have been read."""
-        self._planned().forget(Position.parse(end))
+        self._planned().forget(StreamPosition.parse(end))
 
     def stop(self) -> None:
         """Do nothing: no resources are open."""
 
-    def _beginning(self) -> Position:
+    def _beginning(self) -> StreamPosition:
         timestamp = self.feed.starting_timestamp
         if timestamp is not None and timestamp > datetime.now(UTC):
             # Versions before that time may follow. Which ones, a restart would answer differently.
@@ -291,7 +291,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
                 "stream at that time, or set startingVersion"
             )
         first = first_version(newest_of(self.options), self.feed)
-        return BEGINNING if first is None else Position(first)
+        return BEGINNING if first is None else StreamPosition(first)
 
     def _planned(self) -> StreamPlan:
         if self._plan is None:
@@ -301,11 +301,11 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
             )
         return self._plan
 
-    def _end_of(self, version: int) -> Position:
+    def _end_of(self, version: int) -> StreamPosition:
         """Return the end of a version. Before Spark 4.2 it is requested repeatedly."""
         if self._end is None or self._end.last != version:
             manifest = read_version(self._planned().table.store, version)
-            self._end = Position(version + 1, seen=seen(manifest))
+            self._end = StreamPosition(version + 1, seen=seen(manifest))
         return self._end
 
     def _newest(self) -> int:
@@ -362,7 +362,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
             same_ids=plan.same_ids(last.version, manifest),
         )
 
-    def _scans(self, part: Part, newest: Manifest) -> Sequence[ScanTask | ChangeTask]:
+    def _scans(self, part: VersionPart, newest: Manifest) -> Sequence[ScanTask | ChangeTask]:
         """Return tasks for fragments, as of the version that added them."""
         if not part.fragments:
             return []

@@ -29,7 +29,7 @@ from lance_spark.spark.options.feed import FeedOptions
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.streaming import plan as stream_plan
 from lance_spark.spark.streaming import reader as stream_reader
-from lance_spark.spark.streaming.offsets import BEGINNING, Position
+from lance_spark.spark.streaming.offsets import BEGINNING, StreamPosition
 from lance_spark.spark.streaming.plan import Limit, StreamPlan
 from lance_spark.spark.streaming.reader import LanceStreamReader
 from lance_spark.spark.types.mapping import to_spark_schema
@@ -64,7 +64,7 @@ def newest(uri: str) -> int:
     return lance_spark.open_dataset(uri).version
 
 
-def read(plan: StreamPlan, start: Position, end: Position) -> list[tuple[int, int]]:
+def read(plan: StreamPlan, start: StreamPosition, end: StreamPosition) -> list[tuple[int, int]]:
     """Return what a batch reads: versions and numbers of rows."""
     return [
         (part.manifest.version, sum(fragment.num_rows for fragment in part.fragments))
@@ -74,7 +74,7 @@ def read(plan: StreamPlan, start: Position, end: Position) -> list[tuple[int, in
     ]
 
 
-def walk(plan: StreamPlan, start: Position, last: int, limit: Limit) -> list[Position]:
+def walk(plan: StreamPlan, start: StreamPosition, last: int, limit: Limit) -> list[StreamPosition]:
     places = [start]
     while (end := plan.next(places[-1], last, limit)) != places[-1]:
         places.append(end)
@@ -83,13 +83,17 @@ def walk(plan: StreamPlan, start: Position, last: int, limit: Limit) -> list[Pos
 
 
 def test_positions_are_texts_that_spark_compares() -> None:
-    place = Position(7, 2, True)
+    place = StreamPosition(7, 2, True)
     assert list(place.to_json().items()) == [("version", 7), ("index", 2), ("snapshot", True)]
-    assert Position.parse(place.to_json()) == place
-    place_of_transaction = Position(7, 2, True, "1 x.txn")
+    assert StreamPosition.parse(place.to_json()) == place
+    place_of_transaction = StreamPosition(7, 2, True, "1 x.txn")
     assert place_of_transaction.to_json() == {**place.to_json(), "seen": "1 x.txn"}
-    assert Position.parse(place_of_transaction.to_json()).seen == "1 x.txn"
-    assert (place_of_transaction.last, Position(7).last, Position(7, 1).last) == (7, 6, 7)
+    assert StreamPosition.parse(place_of_transaction.to_json()).seen == "1 x.txn"
+    assert (place_of_transaction.last, StreamPosition(7).last, StreamPosition(7, 1).last) == (
+        7,
+        6,
+        7,
+    )
     valid = {"version": 1, "index": 0, "snapshot": False}
     for wrong in (
         None,
@@ -100,7 +104,7 @@ def test_positions_are_texts_that_spark_compares() -> None:
         {**valid, "other": ""},
     ):
         with pytest.raises(InvalidInputError, match="new checkpointLocation"):
-            Position.parse(wrong)
+            StreamPosition.parse(wrong)
 
 
 @pytest.mark.parametrize("limit", [Limit(), Limit(fragments=3), Limit(bytes=1)])
@@ -117,17 +121,17 @@ def test_batches_of_any_limit_read_everything_once(
     append(uri, 65, 66)
     plan = plan_of(uri, change_feed=feed)
     places = walk(plan, BEGINNING, last + 1, limit)
-    assert places[-1] == Position(last + 2)
+    assert places[-1] == StreamPosition(last + 2)
     parts = [part for pair in pairwise(places) for part in read(plan, *pair)]
     assert sum(rows for _, rows in parts) == 65
     if limit == Limit():
-        assert places[1:] == [Position(last + 2)]
+        assert places[1:] == [StreamPosition(last + 2)]
     # Batches are the same if they are planned again.
     second_plan = plan_of(uri, change_feed=feed)
     assert parts == [part for pair in pairwise(places) for part in read(second_plan, *pair)]
     # From the first version on, a batch has the rows of each version, not the files of the
     # compaction.
-    places = walk(plan_of(uri, change_feed=feed), Position(1), last + 1, limit)
+    places = walk(plan_of(uri, change_feed=feed), StreamPosition(1), last + 1, limit)
     parts = [part for pair in pairwise(places) for part in read(plan, *pair)]
     deleted = 1 if feed else 0
     assert sum(rows for _, rows in parts) == 66 + deleted
@@ -141,16 +145,16 @@ def test_a_snapshot_ends_its_batch_and_names_its_version(tmp_path: Path) -> None
     make(uri)
     plan = plan_of(uri)
     end = plan.next(BEGINNING, 1, Limit())
-    assert end == Position(2)
+    assert end == StreamPosition(2)
     append(uri, 40, 50)
     # A batch that was lost is planned with the same rows, although a newer version exists.
     assert read(plan_of(uri), BEGINNING, end) == [(1, 40)]
     half = plan_of(uri).next(BEGINNING, 1, Limit(fragments=3))
-    assert half == Position(1, 3, True)
+    assert half == StreamPosition(1, 3, True)
     assert read(plan_of(uri), BEGINNING, half) == [(1, 30)]
-    assert read(plan_of(uri), half, Position(3)) == [(1, 10), (2, 10)]
+    assert read(plan_of(uri), half, StreamPosition(3)) == [(1, 10), (2, 10)]
     # Before Spark 4.2 the reader does not know where a batch begins.
-    assert read(plan_of(uri), BEGINNING, Position(3)) == [(2, 50)]
+    assert read(plan_of(uri), BEGINNING, StreamPosition(3)) == [(2, 50)]
 
 
 @pytest.mark.parametrize("feed", [False, True])
@@ -198,23 +202,23 @@ def test_versions_that_changed_rows(tmp_path: Path) -> None:
     lance.dataset(uri).update({"id": "id + 1000"}, where="id = 7")
     append(uri, 41, 42)
     # The versions before the update are read first.
-    assert plan_of(uri).next(Position(2), 4, Limit()) == Position(3)
+    assert plan_of(uri).next(StreamPosition(2), 4, Limit()) == StreamPosition(3)
     with pytest.raises(UnsupportedError, match=r"version 3 \(update\) changed rows .* skipChange"):
-        plan_of(uri).next(Position(3), 4, Limit())
+        plan_of(uri).next(StreamPosition(3), 4, Limit())
     plan = plan_of(uri, skip_changes=True)
-    assert plan.next(Position(2), 4, Limit()) == Position(5)
-    assert read(plan, Position(2), Position(5)) == [(2, 1), (3, 0), (4, 1)]
+    assert plan.next(StreamPosition(2), 4, Limit()) == StreamPosition(5)
+    assert read(plan, StreamPosition(2), StreamPosition(5)) == [(2, 1), (3, 0), (4, 1)]
     plan = plan_of(uri, change_feed=True)
-    assert read(plan, Position(2), Position(5)) == [(2, 1), (3, 2), (4, 1)]
+    assert read(plan, StreamPosition(2), StreamPosition(5)) == [(2, 1), (3, 2), (4, 1)]
     # An upsert that only inserts rows changes no row that was read.
     lance.dataset(uri).merge_insert("id").when_not_matched_insert_all().execute(rows_of(41, 45))
-    assert read(plan_of(uri), Position(5), Position(6)) == [(5, 3)]
+    assert read(plan_of(uri), StreamPosition(5), StreamPosition(6)) == [(5, 3)]
     lance.write_dataset(rows_of(0, 1), uri, mode="overwrite")
     with pytest.raises(UnsupportedError, match=r"version 6 \(overwrite\)"):
-        plan_of(uri).next(Position(6), 6, Limit())
+        plan_of(uri).next(StreamPosition(6), 6, Limit())
     lance.dataset(uri).delete("true")
     lance.write_dataset(rows_of(0, 2), uri, mode="overwrite")
-    assert read(plan_of(uri), Position(7), Position(9)) == [(7, 0), (8, 2)]
+    assert read(plan_of(uri), StreamPosition(7), StreamPosition(9)) == [(7, 0), (8, 2)]
 
 
 def test_an_update_that_names_no_fields(tmp_path: Path) -> None:
@@ -227,10 +231,10 @@ def test_an_update_that_names_no_fields(tmp_path: Path) -> None:
     lance.LanceDataset.commit(uri, lance.LanceOperation.Update(updated_fragments=[updated]), 1)
     assert lance.dataset(uri).to_table()["n"].to_pylist() == [5, 2]
     with pytest.raises(UnsupportedError, match=r"version 2 \(update\) changed rows"):
-        plan_of(uri).next(Position(2), 2, Limit())
+        plan_of(uri).next(StreamPosition(2), 2, Limit())
     # As does an update that deletes rows.
     lance.dataset(uri).merge_insert("id").when_matched_delete().execute(pa.table({"id": [2]}))
-    assert plan_of(uri).next(Position(3), 3, Limit()) == Position(4)
+    assert plan_of(uri).next(StreamPosition(3), 3, Limit()) == StreamPosition(4)
 
 
 def test_removed_versions_are_an_error(tmp_path: Path) -> None:
@@ -242,11 +246,11 @@ def test_removed_versions_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         VersionNotFoundError, match=r"version 2, .* versions 3 to 4.*new checkpoint"
     ):
-        plan_of(uri).next(Position(2), 4, Limit())
+        plan_of(uri).next(StreamPosition(2), 4, Limit())
     # The transaction of an append says which rows it added.
-    assert read(plan_of(uri), Position(3), Position(5)) == [(3, 1), (4, 1)]
+    assert read(plan_of(uri), StreamPosition(3), StreamPosition(5)) == [(3, 1), (4, 1)]
     with pytest.raises(VersionNotFoundError, match="the table was recreated"):
-        plan_of(uri).next(Position(9), 4, Limit())
+        plan_of(uri).next(StreamPosition(9), 4, Limit())
 
 
 def remade(uri: str, versions: int) -> None:
@@ -280,7 +284,7 @@ def test_a_recreated_table_is_refused(tmp_path: Path, limit: Limit, feed: bool) 
         with pytest.raises(VersionNotFoundError, match="the table was recreated"):
             known.next(places[-1], 4, limit)
     # Earlier releases did not record which version they had seen.
-    assert plan_of(uri, change_feed=feed).next(Position(3), 4, Limit()) == Position(5)
+    assert plan_of(uri, change_feed=feed).next(StreamPosition(3), 4, Limit()) == StreamPosition(5)
 
 
 @pytest.mark.parametrize("feed", [False, True])
@@ -300,7 +304,7 @@ def test_a_clone_in_place_of_the_table_is_refused(
     else:
         make(uri)
     start = opened().next(BEGINNING, 1, Limit())
-    assert start == Position(2)
+    assert start == StreamPosition(2)
     append(source, 40, 50)
     if branch:
         lance_spark.open_dataset(source).branches.delete(branch)
@@ -312,18 +316,18 @@ def test_a_clone_in_place_of_the_table_is_refused(
     with pytest.raises(VersionNotFoundError, match="the table was recreated"):
         opened().next(start, 2, Limit())
     with pytest.raises(VersionNotFoundError, match="the table was recreated"):
-        read(opened(), start, Position(3))
+        read(opened(), start, StreamPosition(3))
     # Streams that begin with it read it.
     assert read(opened(), BEGINNING, opened().next(BEGINNING, 2, Limit())) == [(2, 50)]
     rows = 0 if branch else 50
-    assert read(opened(), Position(2), Position(3)) == [(2, rows)]
+    assert read(opened(), StreamPosition(2), StreamPosition(3)) == [(2, rows)]
 
 
 def test_a_long_stream_of_changes_keeps_little_in_memory(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     make(uri)
     plan = plan_of(uri, change_feed=True)
-    position = Position(1)
+    position = StreamPosition(1)
     for number in range(40, 45):
         append(uri, number, number + 1)
         end = plan.next(position, newest(uri), Limit())
@@ -343,7 +347,7 @@ def test_names_of_another_case_in_older_versions(tmp_path: Path) -> None:
     for name in ("number", "NUMBER"):
         schema = StructType([StructField(name, LongType())])
         reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
-        (part,) = reader.partitions(reader.initialOffset(), Position(3).to_json())
+        (part,) = reader.partitions(reader.initialOffset(), StreamPosition(3).to_json())
         assert [batch.to_pydict() for batch in reader.read(part)] == [{name: [40]}]
 
 
@@ -384,7 +388,7 @@ def test_columns_that_changed_before_a_version_was_read(
     nested = StructType([StructField(name, IntegerType()) for name in children])
     schema = StructType().add("n", dtype).add("p", nested)
     reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
-    (part,) = reader.partitions(reader.initialOffset(), Position(2).to_json())
+    (part,) = reader.partitions(reader.initialOffset(), StreamPosition(2).to_json())
     assert [batch.to_pylist() for batch in reader.read(part)] == [[row]]
 
 
@@ -392,7 +396,7 @@ def read_by_stream(uri: str, schema: StructType) -> list[dict[str, Any]]:
     """Return the rows of all versions, as a stream with the columns of `schema` reads them."""
     options = ReadOptions.parse({"path": uri, "startingVersion": "1"})
     reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
-    end = Position(newest(uri) + 1).to_json()
+    end = StreamPosition(newest(uri) + 1).to_json()
     parts = reader.partitions(reader.initialOffset(), end)
     return [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
 
@@ -412,7 +416,7 @@ def test_a_time_before_the_first_version_of_a_branch_or_clone(tmp_path: Path, cl
     options = ReadOptions.parse({"path": made.uri, "startingTimestamp": "2020-01-01T00:00:00Z"})
     schema = StructType([StructField("id", LongType())])
     reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
-    assert Position.parse(reader.initialOffset()) == Position(first)
+    assert StreamPosition.parse(reader.initialOffset()) == StreamPosition(first)
     lance_spark.open_dataset(made.uri).cleanup_old_versions(retain_versions=1)
     reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
     if first > 1:
@@ -433,7 +437,7 @@ def test_a_time_in_the_future_is_no_start(tmp_path: Path) -> None:
     # All versions are older.
     options = ReadOptions.parse({"path": uri, "startingTimestamp": datetime.now(UTC).isoformat()})
     reader = LanceStreamReader(options, FeedOptions.parse(options), StructType())
-    assert Position.parse(reader.initialOffset()) == Position(2)
+    assert StreamPosition.parse(reader.initialOffset()) == StreamPosition(2)
 
 
 def test_the_first_time_of_all(tmp_path: Path) -> None:
@@ -441,7 +445,7 @@ def test_the_first_time_of_all(tmp_path: Path) -> None:
     make(uri)
     options = ReadOptions.parse({"path": uri, "startingTimestamp": "0001-01-01T00:00:00Z"})
     reader = LanceStreamReader(options, FeedOptions.parse(options), StructType())
-    assert Position.parse(reader.initialOffset()) == Position(1)
+    assert StreamPosition.parse(reader.initialOffset()) == StreamPosition(1)
 
 
 def test_fields_of_lists_that_changed_their_names(tmp_path: Path) -> None:
@@ -479,7 +483,7 @@ def test_a_query_stops_at_a_version_without_its_columns(tmp_path: Path) -> None:
     append(uri, 40, 41)
     lance.dataset(uri).alter_columns({"path": "id", "name": "number"})
     lance.write_dataset(pa.table({"number": [41]}), uri, mode="append")
-    ends = [Position(version).to_json() for version in (2, 3, 4, 5)]
+    ends = [StreamPosition(version).to_json() for version in (2, 3, 4, 5)]
 
     def reader(name: str, **settings: str) -> LanceStreamReader:
         options = ReadOptions.parse({"path": uri, **settings})
@@ -527,7 +531,7 @@ def test_a_query_stops_if_another_column_gets_the_name_of_its_column(
     options = ReadOptions.parse({"path": uri, "startingVersion": "1", **settings})
     schema = to_spark_schema(pa.schema(fields.items()))
     readers = [LanceStreamReader(options, FeedOptions.parse(options), schema) for _ in range(2)]
-    ends = [Position(version).to_json() for version in (1, 2, 3)]
+    ends = [StreamPosition(version).to_json() for version in (1, 2, 3)]
     (part,) = readers[0].partitions(ends[0], ends[1])
     assert [batch.to_pylist() for batch in readers[0].read(part)] == [rows.to_pylist()]
     lance.write_dataset(rows, uri, mode="append")
@@ -548,10 +552,10 @@ def test_a_filter_by_a_column_whose_name_another_one_had(tmp_path: Path) -> None
     options = ReadOptions.parse({"path": uri, **text})
     reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
     with pytest.raises(SchemaMismatchError, match=r"version 1 lacks .* remove the option filter"):
-        reader.partitions(reader.initialOffset(), Position(2).to_json())
+        reader.partitions(reader.initialOffset(), StreamPosition(2).to_json())
     # Versions from after the change are read.
     lance.write_dataset(pa.table({"id": [2, 3], "m": [9, 0], "n": [0, 9]}), uri, mode="append")
-    (part,) = reader.partitions(Position(2).to_json(), Position(6).to_json())
+    (part,) = reader.partitions(StreamPosition(2).to_json(), StreamPosition(6).to_json())
     assert [batch.to_pydict() for batch in reader.read(part)] == [{"id": [3]}]
 
 
@@ -565,7 +569,7 @@ def test_a_dropped_column_and_a_new_one_of_its_name(tmp_path: Path) -> None:
     reader.latestOffset(reader.initialOffset())
     lance.dataset(uri).drop_columns(["n"])
     lance.dataset(uri).add_columns({"other": "id", "n": "id + 10"})
-    (part,) = reader.partitions(reader.initialOffset(), Position(2).to_json())
+    (part,) = reader.partitions(reader.initialOffset(), StreamPosition(2).to_json())
     assert [batch.to_pylist() for batch in reader.read(part)] == [rows.to_pylist()]
 
 
@@ -579,7 +583,7 @@ def test_a_query_stops_at_a_version_with_a_wider_type(tmp_path: Path) -> None:
     schema = StructType([StructField("n", IntegerType())])
     reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
     with pytest.raises(SchemaMismatchError, match="int64 in the table and cannot be read as int32"):
-        reader.partitions(Position(2).to_json(), Position(4).to_json())
+        reader.partitions(StreamPosition(2).to_json(), StreamPosition(4).to_json())
 
 
 def test_spark_that_calls_latest_offset_only(tmp_path: Path) -> None:
@@ -589,7 +593,7 @@ def test_spark_that_calls_latest_offset_only(tmp_path: Path) -> None:
     columns = StructType([StructField("id", LongType())])
     reader = LanceStreamReader(options, FeedOptions.parse(options), columns)
     end = reader.latestOffset()
-    assert Position.parse(end) == Position(2)
+    assert StreamPosition.parse(end) == StreamPosition(2)
     assert reader.latestOffset() == end
     assert LanceStreamReader(options, FeedOptions.parse(options), columns).latestOffset() == end
     append(uri, 40, 41)
