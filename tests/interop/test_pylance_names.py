@@ -28,7 +28,7 @@ def test_named_places_exist() -> None:
 
 def test_the_page_is_up_to_date() -> None:
     written = page.PAGE.read_text()
-    assert written == page.page(), "run `make pylance-names`"
+    assert written == page.page(), "run `make pages`"
 
 
 def test_a_new_method_of_pylance_shows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Writes docs/reference/pylance.md: a row for each public name of pylance.
 
-Run `make pylance-names` after a change of the API, or of pylance's release.
+Run `make pages` after a change of the API, or of pylance's release.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ that the page is complete. [Migrate from pylance](../howto/from-pylance.md) is t
 - a name: the same under another name.
 - **no**: not here, with the reason.
 
-This page is written by `make pylance-names`.
+This page is written by `make pages`.
 
 """
 
