@@ -78,11 +78,9 @@ proto: $(VENV)/.dev
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
 
-# Writes the pages that the tests hold to what is so: docs/reference/compatibility.md, conflicts.md
-# and pylance.md, and tests/public_surface.txt with the names, signatures and options of the public
-# API.
+# Writes the pages that the tests hold to what is so: docs/reference/compatibility.md and conflicts.md,
+# and tests/public_surface.txt with the names, signatures and options of the public API.
 pages: java $(VENV)/.test
-	$(BIN)/python -W ignore -m tests.support.pylance_names.page
 	$(BIN)/python -m tests.support.public_surface
 	$(BIN)/python -W ignore -m tests.interop.conflicts
 	$(BIN)/python -m tests.interop.compatibility
@@ -113,7 +111,8 @@ $(VENV)/.dev: $(VENV)/.test
 	$(BIN)/python -m pip install -q -e '.[dev]'
 	@touch $@
 
-$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+# A page has a row for each name of pylance, which is one of the packages of the tests.
+$(VENV)/.docs: $(VENV)/.test
 	$(BIN)/python -m pip install -q -e '.[docs]'
 	@touch $@
 
