@@ -4,6 +4,7 @@
 | --- | --- |
 | `<!-- options: CLASS ... -->` | the rows of a table: the options that classes of `declared` have |
 | `<!-- procedures -->` | a section for each procedure, as the catalog describes it to Spark |
+| `<!-- names of pylance -->` | a row for each public name of the installed pylance |
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from lance_spark.table.commit.options import RetryKeywords
 
 _OPTIONS = re.compile(r"<!-- options: ([\w ]+) -->")
 _PROCEDURES = "<!-- procedures -->"
+_NAMES = "<!-- names of pylance -->"
 #: Parameters of many procedures, which have one table.
 _SHARED = ("table", *RetryKeywords.__annotations__, "branch", "table_options")
 
@@ -26,6 +28,11 @@ def completed(page: str) -> str:
     """Return the Markdown of a page with its generated parts."""
     if _PROCEDURES in page:
         page = page.replace(_PROCEDURES, procedures())
+    if _NAMES in page:
+        # pylance takes a second to import.
+        from tests.support.pylance_names.page import page as names
+
+        page = page.replace(_NAMES, names())
     return _OPTIONS.sub(lambda marker: options(*marker[1].split()), page)
 
 

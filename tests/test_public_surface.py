@@ -15,7 +15,7 @@ from tests.support import public_surface
 
 def test_the_file_shows_the_public_api() -> None:
     written = public_surface.PATH.read_text()
-    assert written == public_surface.surface(), "the public API changed: run `make surface`"
+    assert written == public_surface.surface(), "the public API changed: run `make pages`"
 
 
 #: Modules that the packages import themselves.

@@ -24,6 +24,7 @@ from lance_spark.errors import CorruptTableError, SchemaMismatchError, VersionNo
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.manifest.codec import decode, encode
 from lance_spark.table.open import open_table
+from tests.support.cells import number_of
 from tests.support.histories.model import KEY, Change, KnownBugError, State
 from tests.support.histories.plan import Plan
 from tests.support.histories.run import Branch, History
@@ -33,7 +34,7 @@ Update = transaction_pb2.Transaction.Update
 OLD_ROWS = ("delete", "update_preimage")
 #: Most versions of a feed over several ones.
 SPAN = 8
-HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "4"))
+HISTORIES = number_of(4, 100)
 
 
 def feed(uri: str, first: int, last: int, columns: list[str] | None = None) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Seeded schedules of writers, readers and faults: a short form of `make soak`, schedules that
+"""Seeded schedules of writers, readers and faults: a short form of `python -m tests.soak`, schedules that
 failed once, and mistakes that are found.
 """
 
@@ -8,9 +8,9 @@ import pytest
 
 from tests.faults.__main__ import run_all
 
-#: `make soak` continues after these seeds.
+#: `python -m tests.soak` continues after these seeds.
 SHORT = 40
-#: Seeds that soon find some of the mistakes, all on S3. `make soak` tries all mistakes.
+#: Seeds that soon find some of the mistakes, all on S3. `python -m tests.soak` tries all mistakes.
 FOUND_BY = {
     "overwriting_put": 15,
     "blind_retry": 64,

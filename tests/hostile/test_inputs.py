@@ -6,7 +6,6 @@ errors, soon and in little memory. `python -m tests.hostile --minutes 10` tries 
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import sys
@@ -28,9 +27,10 @@ from tests.hostile.files import worse_file
 from tests.hostile.guard import Breach, guarded
 from tests.hostile.session import replay, throw
 from tests.hostile.targets import TARGETS
+from tests.support.cells import number_of
 
 REGRESSIONS = Path(__file__).parent / "regressions"
-INPUTS = int(os.environ.get("LANCE_SPARK_TEST_INPUTS", "130"))
+INPUTS = number_of(130, 20_000)
 SEED = 20_261_122
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process")

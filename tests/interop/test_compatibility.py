@@ -2,7 +2,7 @@
 
 All cells without a hint are checked, and of the hints that several versions have every sixth cell:
 each type is checked in every version, and with every other hint in one of the versions.
-`LANCE_SPARK_TEST_CELLS=all` checks all of them, as `make test-long` does.
+`make test-long` checks all of them.
 """
 
 from __future__ import annotations

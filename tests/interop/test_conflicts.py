@@ -1,8 +1,8 @@
 """Every pair of changes has the same outcome as in pylance, and as `docs/reference/conflicts.md`
 shows.
 
-The tables that come of two changes are compared for one of their orders, and with
-`LANCE_SPARK_TEST_CELLS=all` for both.
+The tables that come of two changes are compared for one of their orders, and by
+`make test-long` for both.
 """
 
 from __future__ import annotations

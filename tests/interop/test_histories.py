@@ -1,20 +1,20 @@
 """Random histories of tables that both clients change in turn; pylance and a plain Python model are
 the judges.
 
-`LANCE_SPARK_TEST_HISTORIES` sets how many are tried. `python -m tests.support.histories.shrink
+`python -m tests.support.histories.shrink
 SEED [vectors]` shrinks one that fails.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
+from tests.support.cells import number_of
 from tests.support.histories.run import run
 
-HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "4"))
+HISTORIES = number_of(4, 1_000)
 GROUP = 4
 
 

@@ -8,7 +8,6 @@ is Spark's here, and another in pylance.
 from __future__ import annotations
 
 import datetime
-import os
 import random
 from decimal import Decimal
 
@@ -20,10 +19,11 @@ import lance_spark
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.sql import parse_predicate
+from tests.support.cells import number_of
 
 ROWS = 60
 #: Random filters.
-FILTERS = int(os.environ.get("LANCE_SPARK_TEST_PREDICATES", "150"))
+FILTERS = number_of(150, 10_000)
 
 SAME = [
     *("id >= 50", "str in ('aa', 'bb')", "rec.bool", "rec.bool is not true", "not (id % 5 == 0)"),

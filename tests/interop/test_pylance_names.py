@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import lance
 import pytest
 
+from docs.generated import completed
 from lance_spark.arguments import takes_keywords
 from tests.support.pylance_names import page
 from tests.support.pylance_names.names import Name
 from tests.support.pylance_names.signatures import differences
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "pylance.md"
 
 
 def test_each_name_has_a_decision() -> None:
@@ -26,9 +30,10 @@ def test_named_places_exist() -> None:
     assert page.missing_places() == []
 
 
-def test_the_page_is_up_to_date() -> None:
-    written = page.PAGE.read_text()
-    assert written == page.page(), "run `make pylance-names`"
+def test_the_site_has_the_names() -> None:
+    text = completed(PAGE.read_text())
+    assert "| `head` | same |" in text
+    assert "<!--" not in text
 
 
 def test_a_new_method_of_pylance_shows(monkeypatch: pytest.MonkeyPatch) -> None:

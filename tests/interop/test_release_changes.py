@@ -3,13 +3,12 @@ this package does, with the same rows.
 
 Each change starts from the table as the release left it, after an append of ours, or after a
 deletion of pylance's. By default each release and change has one start, in turns, on one table;
-LANCE_SPARK_RELEASE_CHANGES=1 tries all starts on all tables that change.
+`make test-long` tries all starts on all tables that change.
 """
 
 from __future__ import annotations
 
 import datetime
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,8 +23,9 @@ import pytest
 import lance_spark
 from lance_spark.errors import LanceError
 from tests.fixtures.tables import Fixture, Unpack, fixtures, unpack
+from tests.support.cells import ALL_CELLS
 
-EVERYTHING = bool(os.environ.get("LANCE_SPARK_RELEASE_CHANGES"))
+EVERYTHING = ALL_CELLS
 KINDS = ("evolved", "overwritten", "row_ids", "indexed")
 #: pylance has an error class for panics, which does not derive from Exception.
 PANIC = type("PanicException", (BaseException,), {})

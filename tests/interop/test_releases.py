@@ -1,5 +1,5 @@
 """Tables that old releases of pylance wrote: every version reads as the release read it, and the
-newest one as pylance reads it now. `LANCE_SPARK_TEST_CELLS=all` compares all versions with pylance.
+newest one as pylance reads it now. `make test-long` compares all versions with pylance.
 
 `tests/fixtures/build.py` made them; `releases/index.json` there says what each release could not
 do, and what the newer pylance refuses or reads otherwise. Where the two differ, the newer is right.

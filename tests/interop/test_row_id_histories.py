@@ -4,8 +4,7 @@ After each change: each row id is that of one live row, and below `next_row_id`;
 rows of their fragments, and only the first of their segments has holes. In the end, pylance reads
 by row id, by filters, by words and by vectors.
 
-`LANCE_SPARK_TEST_ROW_ID_HISTORIES` sets how many are tried, `LANCE_SPARK_TEST_RELEASES` the older
-releases of pylance that read them, too (`1.0.4,4.0.1,8.0.1`).
+In `make test-long` older releases of pylance read them, too.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ from tests.interop.row_id_reads import GROUPS, Rows, wrong_answers
 from tests.soak.clients import SCHEMA, events
 from tests.soak.own_clients import create_index
 from tests.soak.releases import python_of
+from tests.support.cells import ALL_CELLS, number_of
 
-HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_ROW_ID_HISTORIES", "3"))
-RELEASES = tuple(filter(None, os.environ.get("LANCE_SPARK_TEST_RELEASES", "").split(",")))
+HISTORIES = number_of(3, 60)
+RELEASES = ("1.0.4", "4.0.1", "8.0.1") if ALL_CELLS else ()
 STEPS = 10
 _ROOT = Path(__file__).parents[2]
 _KEY = pa.field(

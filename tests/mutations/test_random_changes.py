@@ -2,12 +2,10 @@
 
 A change that was planned on an old version affects the rows of that version, if all of them are
 unchanged. Otherwise it is planned again, and affects the rows of the newest version.
-`LANCE_SPARK_SEQUENCES` is the number of sequences.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +16,10 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
+from tests.support.cells import number_of
 from tests.support.tables.pylance_written import manifests
 
-SEQUENCES = int(os.environ.get("LANCE_SPARK_SEQUENCES", "40"))
+SEQUENCES = number_of(40, 2_000)
 BATCHES = 8
 STEPS = 5
 

@@ -1,1 +1,1 @@
-"""Load tests with many processes on one table, and `make soak`, which runs all long tests."""
+"""Load tests with many processes on one table, and `python -m tests.soak`, which runs all long tests."""

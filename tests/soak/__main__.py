@@ -1,4 +1,4 @@
-"""`make soak`: thousands of faults, minutes of load, everything at once, hostile inputs. Exit status 1 on any error.
+"""`python -m tests.soak`: thousands of faults, minutes of load, everything at once, hostile inputs. Exit status 1 on any error.
 
 It prints the result of each step when the step ends.
 

@@ -1,4 +1,4 @@
-"""Short forms of the load tests of `make soak`, and faults that they must find."""
+"""Short forms of the load tests of `python -m tests.soak`, and faults that they must find."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Random nested tables on a cluster, and by a client of Spark Connect: `make test-long`; its name
-keeps it out of `make test`. `LANCE_SPARK_TEST_COLUMNS` is the number of tables.
+keeps it out of `make test`.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
@@ -13,7 +12,7 @@ import pytest
 from tests.support.spark.processes import ROOT
 from tests.support.spark.random_tables import REMOTE
 
-TABLES = int(os.environ.get("LANCE_SPARK_TEST_COLUMNS", "48"))
+TABLES = 1_000
 
 
 @pytest.mark.parametrize("session", ["local-cluster[2,1,1024]", REMOTE])

@@ -207,7 +207,9 @@ def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code
         dataset.to_table()
 
 
-def test_ranges_in_any_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mapped", ["0", "1"])
+def test_ranges_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: str) -> None:
+    monkeypatch.setenv(local.MAP_VARIABLE, mapped)
     content = np.random.default_rng(2).integers(0, 256, 300_000, np.uint8)
     (tmp_path / "f").write_bytes(content.tobytes())
     source = LocalSource(str(tmp_path / "f"))
@@ -225,3 +227,7 @@ def test_ranges_in_any_order(tmp_path: Path) -> None:
     for bad in (ByteRange(299_999, 2), ByteRange(-1, 1), ByteRange(0, -1)):
         with pytest.raises(CorruptFileError, match="lie outside"):
             source.read([ByteRange(0, 1), bad])
+    first, second = (source.read([ByteRange(start, 200_000)])[0] for start in (0, 50_000))
+    assert np.shares_memory(first, second) == (mapped == "1")
+    source.close()
+    assert np.array_equal(first, content[:200_000])

@@ -1,6 +1,6 @@
 """What users do with tables, on servers with the protocol of S3 that are not Amazon's.
 
-`make test` takes servers that start in a moment; `make test-servers` takes all of them.
+`make test` takes servers that start in a moment; `make test-long` takes all of them.
 """
 
 from __future__ import annotations

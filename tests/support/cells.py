@@ -1,5 +1,5 @@
 """Cells of a matrix of cases: in `make test` those in which each pair of values occurs, in
-`make test-long` all of them (`LANCE_SPARK_TEST_CELLS=all`). Random cases: some, or many. Tests with
+`make test-long` all of them (`LANCE_SPARK_TEST_LONG=1`). Random cases: some, or many. Tests with
 the marker `sample`: a part of their parameters, or all.
 """
 
@@ -14,9 +14,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 #: Whether all cells are tried.
-ALL_CELLS = os.environ.get("LANCE_SPARK_TEST_CELLS") == "all"
+ALL_CELLS = os.environ.get("LANCE_SPARK_TEST_LONG") == "1"
 #: Chooses the parameters of tests with the marker `sample`.
-SEED = os.environ.get("LANCE_SPARK_TEST_SAMPLE", "0")
+SEED = "0"
 
 
 def cells(*axes: Sequence[object], all_cells: bool = ALL_CELLS) -> list[tuple[object, ...]]:

@@ -1,6 +1,6 @@
 """Writes tests/public_surface.txt: all public names, signatures and options.
 
-Run `make surface` after a change of the public API, and review the difference.
+Run `make pages` after a change of the public API, and review the difference.
 `tests/test_public_surface.py` fails while the file differs from the package.
 """
 
@@ -35,7 +35,7 @@ WIDTH = 100
 #: Prefixes of names of storage options.
 _PREFIXES = ("aws_", "azure_", "azure_storage_", "google_")
 HEADER = """\
-The public API: names, signatures and options. Written by `make surface`.
+The public API: names, signatures and options. Written by `make pages`.
 A change of this file is a change for users: review it, and describe it in CHANGELOG.md.
 """
 

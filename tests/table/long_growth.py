@@ -2,13 +2,12 @@
 
 Ten times the versions or fragments take about ten times the processor time, with every operation
 of `benchmarks/table.py`. The processor time is that of all threads of this process; the test prints
-it. `LANCE_SPARK_TEST_VERSIONS` and `LANCE_SPARK_TEST_FRAGMENTS` are the larger counts.
+it.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +17,8 @@ import pytest
 from benchmarks.table import Operation, fragment_operations, version_operations
 
 COUNTS = {
-    "versions": int(os.environ.get("LANCE_SPARK_TEST_VERSIONS", "100000")),
-    "fragments": int(os.environ.get("LANCE_SPARK_TEST_FRAGMENTS", "1000000")),
+    "versions": 100_000,
+    "fragments": 1_000_000,
 }
 TIMES = 10
 #: The noise of a busy machine. An operation that looks at each pair has a hundred times the time.

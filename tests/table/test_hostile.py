@@ -1,7 +1,4 @@
-"""Tables with damaged or malicious manifests, transactions, deletion files and references.
-
-`LANCE_SPARK_TEST_FLIPS` sets how many damages are tried: two fifths of it, at most 200.
-"""
+"""Tables with damaged or malicious manifests, transactions, deletion files and references."""
 
 from __future__ import annotations
 
@@ -31,13 +28,14 @@ from tests.hostile.corpus import rows
 from tests.hostile.mutate import Mutate, bitmap_bomb, worse_bytes, worse_message
 from tests.hostile.targets import worse_manifest
 from tests.hostile.texts import worse_json
+from tests.support.cells import number_of
 from tests.support.tables.hostile_session import Session
 
 #: Processor seconds of a step. Steps on sound tables take some milliseconds.
 LONGEST = 5.0
 SEED = 20_250_301
 #: Damages to each file.
-DAMAGES = min(int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "30")) * 2 // 5, 200)
+DAMAGES = number_of(12, 200)
 #: Version of the tables.
 NEWEST = 7
 

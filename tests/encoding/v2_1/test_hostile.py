@@ -1,13 +1,11 @@
 """Damaged pages and messages of versions 2.1 and 2.2 give errors of this package or other values,
 never anything else.
 
-pylance writes the pages, a column for every layout and compression it has. `LANCE_SPARK_TEST_FLIPS`
-sets how often each is damaged.
+pylance writes the pages, a column for every layout and compression it has.
 """
 
 from __future__ import annotations
 
-import os
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
@@ -29,10 +27,11 @@ from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.local import LocalSource
 from lance_spark.storage.source import ByteRange, run_plans
 from tests.file.sources import StrictSource
+from tests.support.cells import number_of
 from tests.support.interop.tables import PATTERNS, build
 
 ROWS = 1_100
-FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "30"))
+FLIPS = number_of(30, 1_000)
 SECONDS = 1.0
 #: A good page here takes less than a hundredth of it. The length before a Zstandard frame can claim
 #: 64 MiB after a flip of one bit.

@@ -5,7 +5,6 @@ pylance writes the files.
 
 from __future__ import annotations
 
-import os
 import random
 import struct
 import time
@@ -30,8 +29,9 @@ from lance_spark.file.v0_1.statistics import prune
 from lance_spark.proto import file_pb2, table_pb2
 from tests.file.sources import MemorySource
 from tests.file.v0_1.legacy_files import ROWS, FileOf, field, opened, parts, sample, with_metadata
+from tests.support.cells import number_of
 
-FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "30"))
+FLIPS = number_of(30, 1_000)
 
 
 def test_metadata_of_a_file(data: bytes) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import lance
@@ -12,6 +11,7 @@ import pytest
 
 import lance_spark
 from tests.interop.files.legacy_tables import extremes
+from tests.support.cells import number_of
 
 FILTERS = [
     "f > 3.0",
@@ -140,7 +140,7 @@ def theirs_of(condition: tuple[str, str, object] | tuple[str, str]) -> str:
     return f"{name} {'=' if op == '==' else op} {text}"
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("LANCE_SPARK_TEST_FILTERS", "2"))))
+@pytest.mark.parametrize("seed", range(number_of(2, 50)))
 def test_random_filters_over_pages(tmp_path: Path, seed: int) -> None:
     # The model has no statistics of pages: version 2.0, written by pylance.
     table = filtered_rows(9_000, seed)

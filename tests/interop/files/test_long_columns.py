@@ -7,7 +7,6 @@ completely in memory.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,9 +18,10 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import LanceError
+from tests.support.cells import ALL_CELLS
 from tests.support.encodings.handmade import ours
 
-LONG = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "0")) >= 10_000
+LONG = ALL_CELLS
 ROWS = 2_200
 SIZE = 1 << 20
 STEP = 20

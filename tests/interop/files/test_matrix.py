@@ -1,7 +1,7 @@
 """Every type x pattern x nulls x size, both ways between this package and pylance.
 
 `make test` tries cells in which each pair of version, pattern, nulls and size occurs;
-`LANCE_SPARK_TEST_CELLS=all` tries all cells, as `make test-long` does.
+`make test-long` tries all cells.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Tables of random nested types for every file version, both ways between this package and pylance.
 
 A seed is all it takes to see a failure again: ``random_table(seed)``; seeds count up from 0.
-`LANCE_SPARK_TEST_TABLES` sets how many are tried; `make test-long` tries ten thousand. Version 2.3
-is only read; 0.1 has its tables in `test_legacy`.
+`make test-long` tries ten thousand. Version 2.3 is only read; 0.1 has its tables in `test_legacy`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@ files of added columns.
 
 Version 0.1 stores no nulls, so that what was written is not what is read: pylance is the judge, on
 a table that it opened anew. A seed is all it takes to see a failure again: ``random_table(seed)``.
-`LANCE_SPARK_TEST_TABLES` sets how many are tried.
 """
 
 from __future__ import annotations

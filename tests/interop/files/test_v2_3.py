@@ -1,7 +1,5 @@
 """Tables of file version 2.3, which pylance calls "next": read in every way, and written. What is
 written is also in the tests of all versions.
-
-`LANCE_SPARK_TEST_TABLES` sets how many random tables are tried: a third of it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Random conditions on indexed columns: the rows of a scan without indexes, by both clients.
 
-`LANCE_SPARK_TEST_INDEX_PREDICATES` is the number of conditions on each table, whose columns take
-turns, and `LANCE_SPARK_TEST_CELLS=all` takes a table for each type of index, file version, and number of
-segments.
+The columns of a table take turns. `make test-long` takes a table for each type of index, file
+version, and number of segments.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,9 @@ import lance_spark
 from lance_spark.errors import UnsupportedTypeError
 from tests.interop.indexes import tables
 from tests.interop.indexes.random_predicates import Predicate, Predicates
-from tests.support.cells import ALL_CELLS
+from tests.support.cells import ALL_CELLS, number_of
 
-PREDICATES = int(os.environ.get("LANCE_SPARK_TEST_INDEX_PREDICATES", "30"))
+PREDICATES = number_of(30, 500)
 ROWS = 3_000
 #: Columns of each type of index; all columns of single values if there are none.
 COLUMNS = {

@@ -1,7 +1,8 @@
 """Indexes of old releases: scans that use them give the rows of scans that do not.
 
 `tests/fixtures/build_indexes.py` made the tables. Neighbouring versions of a table have different
-halves of the conditions; `LANCE_SPARK_TEST_CELLS=all` tries all on each. `USED` says which columns' indexes a scan uses.
+halves of the conditions; `make test-long` tries all on each. `USED` says which columns' indexes a
+scan uses.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Scalar indexes: built here and used by pylance, built by pylance and used here.
 
 Indexes of each type by each client are on one of two tables, and indexes of the type by the other
-client on the other one. Every second condition is tried on a table. `LANCE_SPARK_TEST_CELLS=all`
-tries all conditions and all indexes on tables of more versions of files.
+client on the other one. Every second condition is tried on a table. `make test-long` tries
+all conditions and all indexes on tables of more versions of files.
 """
 
 from __future__ import annotations

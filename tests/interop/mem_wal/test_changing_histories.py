@@ -7,7 +7,6 @@ compared with that of pylance, and at the end the base table.
 
 from __future__ import annotations
 
-import os
 import random
 import uuid
 from collections.abc import Iterator
@@ -27,8 +26,9 @@ from lance_spark.mem_wal.stream_batches import StreamBatch, StreamMode, shaped_r
 from lance_spark.table.mem_wal.shard_manifest import read_latest
 from lance_spark.table.open import open_table
 from tests.interop.mem_wal.shards import PylanceWriter, key_field, pylance_snapshots
+from tests.support.cells import number_of
 
-HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "4"))
+HISTORIES = number_of(4, 1_000)
 _KEYS, _STEPS = 20, 10
 _TIME = datetime(2024, 1, 2, 3, tzinfo=UTC)
 _POINT = pa.struct([pa.field("x", pa.int32()), pa.field("tags", pa.list_(pa.string()))])

@@ -7,7 +7,6 @@ dictionary; at the end with pylance, from the SSTables and from the base table.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,8 +31,9 @@ from lance_spark.table.mem_wal.shard_manifest import list_shards, read_latest
 from lance_spark.table.open import open_table
 from tests.interop.mem_wal.shards import PylanceWriter
 from tests.interop.mem_wal.test_compaction import base, fresh, some_rows
+from tests.support.cells import number_of
 
-HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "4"))
+HISTORIES = number_of(4, 1_000)
 _KEYS = 30
 _STEPS = 12
 

@@ -6,7 +6,6 @@ a log only after it has claimed the shard.
 
 from __future__ import annotations
 
-import os
 import random
 import uuid
 from pathlib import Path
@@ -29,8 +28,9 @@ from tests.interop.mem_wal.shards import (
     key_field,
     pylance_snapshots,
 )
+from tests.support.cells import number_of
 
-HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "8"))
+HISTORIES = number_of(8, 1_000)
 _KEYS = 25
 
 

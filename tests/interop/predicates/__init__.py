@@ -9,5 +9,5 @@
 | `judge`, `oracle` | what Spark keeps, many predicates in one call and one job |
 | `ways` | the ways in which a predicate comes into this package |
 | `harness` | compares, counts, shrinks and reports |
-| `test_predicates` | a few thousand predicates; `LANCE_SPARK_TEST_PREDICATES` sets how many |
+| `test_predicates` | a few thousand predicates |
 """

@@ -1,14 +1,12 @@
 """Thousands of random predicates, and predicates of tests of other projects, at every entry point.
 
 A seed is all it takes to see a failure again: ``harness.random_batch(seed)``.
-`LANCE_SPARK_TEST_PREDICATES` sets how many predicates are tried,
-`LANCE_SPARK_TEST_FIRST_PREDICATES` the first seed.
+`python -m tests.interop.predicates` tries others.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 
 import pytest
@@ -17,11 +15,11 @@ from tests.interop.predicates.grammar import Tree
 from tests.interop.predicates.harness import BATCH, Harness, Report
 from tests.interop.predicates.listed import SUBJECTS
 from tests.interop.predicates.sessions import ANSI, ESCAPED, SESSIONS, ZONE, Session
+from tests.support.cells import number_of
 
-PREDICATES = int(os.environ.get("LANCE_SPARK_TEST_PREDICATES", "50"))
-FIRST = int(os.environ.get("LANCE_SPARK_TEST_FIRST_PREDICATES", "0"))
+PREDICATES = number_of(50, 50_000)
 LONG = PREDICATES > 10_000
-SEEDS = range(FIRST, FIRST + -(-PREDICATES // BATCH))
+SEEDS = range(-(-PREDICATES // BATCH))
 Check = Callable[[Report], None]
 
 #: Texts for which a way once kept other rows: the example, and the session that it needs.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from tests.support.cells import number_of
 from tests.support.tables.geometries import (
     ENCODINGS,
     TYPES,
@@ -38,7 +38,7 @@ RELATIONS = (
 )
 LINES = ("LINESTRING", "MULTILINESTRING")
 #: Literals of each type for each encoding.
-LITERALS = max(int(os.environ.get("LANCE_SPARK_TEST_PREDICATES", "300")) // 300, 1)
+LITERALS = number_of(1, 166)
 
 
 def kept(path: Path, condition: str) -> list[int]:

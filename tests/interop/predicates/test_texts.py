@@ -7,7 +7,6 @@ rows.
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Iterator
 
@@ -22,8 +21,9 @@ from tests.interop.predicates import tables
 from tests.interop.predicates.grammar import Predicates
 from tests.interop.predicates.listed import SUBJECTS
 from tests.interop.predicates.sessions import SESSIONS, ZONE
+from tests.support.cells import number_of
 
-TEXTS = int(os.environ.get("LANCE_SPARK_TEST_PREDICATES", "300"))
+TEXTS = number_of(300, 50_000)
 BATCH = 500
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import random
 from collections.abc import Callable
 from decimal import Decimal
@@ -18,8 +17,9 @@ import lance_spark
 from lance_spark.scan.pruning.single_values import single_values
 from lance_spark.table.indexes.sections import read_section
 from tests.proto.tables import column_file
+from tests.support.cells import number_of
 
-HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "4"))
+HISTORIES = number_of(4, 100)
 NOON = dt.datetime(2024, 3, 10, 12)
 LONG = "long " * 400
 #: Types of columns, and their few values. Bounds must not be cut off, or rounded.

@@ -4,7 +4,6 @@ vectors.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,11 +18,12 @@ from lance_spark.spark.jvm import classes
 from lance_spark.spark.pushdown.columnar import streams, to_streams
 from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
 from lance_spark.spark.write.batches import decode
+from tests.support.cells import number_of
 from tests.support.interop.tables import random_table
 from tests.support.spark.converted import converted
 
-TABLES = int(os.environ.get("LANCE_SPARK_TEST_COLUMNS", "100"))
-FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "100"))
+TABLES = number_of(100, 1_000)
+FLIPS = number_of(100, 20_000)
 #: Reads all rows of messages, also of messages with changed bytes.
 HELPER = """
 import java.lang.reflect.Constructor;

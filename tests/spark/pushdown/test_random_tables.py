@@ -1,19 +1,19 @@
 """Random nested tables that pylance has written: Spark reads the rows that pylance reads, by
-columns and by rows. `LANCE_SPARK_TEST_COLUMNS=1000` reads a thousand.
+columns and by rows. `make test-long` reads a thousand.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.cells import number_of
 from tests.support.spark.random_tables import check_tables
 
-TABLES = int(os.environ.get("LANCE_SPARK_TEST_COLUMNS", "12"))
+TABLES = number_of(12, 1_000)
 GROUP = 12
 
 

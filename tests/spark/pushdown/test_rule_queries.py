@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests.support.cells import number_of
 from tests.support.spark.query_tables import write_tables
 from tests.support.spark.random_queries import Queries, together
 
@@ -83,7 +83,7 @@ SHOP = {
 }
 #: So many random queries are one query for Spark.
 TOGETHER = 10
-SEEDS = range(int(os.environ.get("LANCE_SPARK_TEST_QUERIES", "20")) // TOGETHER)
+SEEDS = range(number_of(20, 2_000) // TOGETHER)
 #: For so few rows, compiling takes longer than running. Overflow is null instead of an error.
 QUICK = {
     "spark.sql.codegen.wholeStage": "false",

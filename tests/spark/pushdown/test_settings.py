@@ -52,7 +52,7 @@ TABLE = pa.table(
     }
 )
 #: Settings and condition. Each pair is tried by delete; pairs of `SOME` also at other entry points:
-#: one of them, and every other with `LANCE_SPARK_TEST_CELLS=all`.
+#: one of them, and every other in `make test-long`.
 CASES: list[tuple[Mapping[str, str], str]] = [
     ({}, "s = 'O''Brien'"),
     ({}, "s LIKE '%''%'"),

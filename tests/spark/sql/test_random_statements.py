@@ -4,7 +4,6 @@ the same.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,10 @@ import lance
 import pytest
 
 import lance_spark
+from tests.support.cells import number_of
 from tests.support.spark.random_statements import COLUMNS, SCHEMA, Statements
 
-SEQUENCES = int(os.environ.get("LANCE_SPARK_TEST_STATEMENTS", "2"))
+SEQUENCES = number_of(2, 500)
 LENGTH = 5
 
 

@@ -4,13 +4,11 @@ Both tables are compacted each hour, and their old versions are removed. Each ro
 target once, and the last hours must not take more processor time than the first. The first test
 calls the source and the sink as Spark does, each minute in another object, as in a query that
 begins again. The second is a query of Spark that begins again each hour. Tests print figures.
-`LANCE_SPARK_TEST_HOURS` sets other hours.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -27,7 +25,7 @@ from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.streaming.reader import LanceStreamReader
 from lance_spark.spark.streaming.writer import LanceStreamWriter
 
-HOURS = int(os.environ.get("LANCE_SPARK_TEST_HOURS", "24"))
+HOURS = 24
 ROWS = 5
 SCHEMA = StructType([StructField("id", LongType())])
 #: Versions that stay: those of the last hours.

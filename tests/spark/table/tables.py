@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.dataset.write import write_dataset
+from tests.support.cells import number_of
 from tests.support.tables.stored_files import files, named
 
 #: Rows of the large table: 2,000,000 by `make test-long`.
-ROWS = int(os.environ.get("LANCE_SPARK_TEST_ROWS", "400000"))
+ROWS = number_of(400_000, 2_000_000)
 FRAGMENTS = 50
 #: Rows of each of its fragments.
 PART = ROWS // FRAGMENTS

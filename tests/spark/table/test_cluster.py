@@ -1,6 +1,6 @@
 """Methods of `LanceTable` on a local cluster, also with slow and failing tasks.
 
-All of them and two million rows with LANCE_SPARK_TEST_CLUSTER_ROWS=2000000.
+All of them and two million rows in `make test-long`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ import pytest
 
 from lance_spark.dataset.write import write_dataset
 from tests.spark.table.tables import FRAGMENTS, checked, copied, large_rows
+from tests.support.cells import number_of
 from tests.support.spark.processes import JAVA_OPTIONS, ROOT, WORKERS, environment, make_home
 from tests.support.spark.settings import INTERPRETED
 
-ROWS = int(os.environ.get("LANCE_SPARK_TEST_CLUSTER_ROWS", "60000"))
+ROWS = number_of(60_000, 2_000_000)
 SMALL = 50_000
 #: Parts of `cluster_run.py` for `make test`: those that use executors in different ways. Statements
 #: change rows as methods do, and executors of `tests/spark/kills` update, write and merge. No part is

@@ -3,14 +3,13 @@
 Each pair is a race: both processes plan on the first version and stop before their first commit
 (`writers.py`). Then one commits, and the other one finds a newer version. `make test` runs one
 of seven pairs, in one of their two orders, and races about different rows without merges;
-`make test-long` runs all of them (LANCE_SPARK_TEST_PAIRS=all).
+`make test-long` runs all of them.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -28,12 +27,13 @@ import pytest
 import lance_spark
 from tests.spark.table.tables import checked
 from tests.spark.table.writers import PATIENCE
+from tests.support.cells import ALL_CELLS
 from tests.support.spark.processes import environment
 
 FRAGMENTS, ROWS = 6, 10
 COLUMNS = ("id", "g", "v")
 MESSAGE = "__lance_commit_message"
-ALL = os.environ.get("LANCE_SPARK_TEST_PAIRS") == "all"
+ALL = ALL_CELLS
 START = "from tests.spark.table.writers import main; main({!r})"
 
 

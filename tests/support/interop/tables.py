@@ -7,17 +7,18 @@ and everything is built by kernels, so that large tables are quick. Null slots k
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tests.support.cells import number_of
+
 Vector = np.ndarray
 
 #: Random tables in each suite.
-TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "80"))
+TABLES = number_of(80, 10_000)
 
 PATTERNS: dict[str, Callable[[int, np.random.Generator], Vector]] = {
     "constant": lambda n, rng: np.full(n, 12345, dtype=np.int64),

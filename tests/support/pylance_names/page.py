@@ -1,7 +1,4 @@
-"""Writes docs/reference/pylance.md: a row for each public name of pylance.
-
-Run `make pylance-names` after a change of the API, or of pylance's release.
-"""
+"""The tables of docs/reference/pylance.md: a row for each public name of pylance."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import lance
@@ -20,26 +16,8 @@ from tests.support.pylance_names.decisions import COUNTERPARTS, DECISIONS, REMAR
 from tests.support.pylance_names.names import INTERNAL, Name, public_names
 from tests.support.pylance_names.signatures import differences
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "pylance.md"
 SAME, OTHER, ABSENT = "same name", "another name", "not here"
 _PLACES = re.compile(r"`(lance_spark(?:\.\w+)+)`")
-_INTRODUCTION = """# The names of pylance
-
-Every public name of pylance {release}, and what this package has. A test inspects both packages, so
-that the page is complete. [Migrate from pylance](../howto/from-pylance.md) is the short form.
-
-- **same**: the name is here, with the same meaning, parameters and defaults, if the remark says
-  nothing else. "Without" lists parameters of pylance that it does not have; "no effect" and
-  "refused" those that a call may have all the same: only some values of the latter, such as None,
-  are no error. "By name" lists those that have another position or must be given by name, "by
-  place" those that must not. A method that changes a table returns the new version; pylance changes
-  the object. Filters are [Spark's SQL](predicates.md).
-- a name: the same under another name.
-- **no**: not here, with the reason.
-
-This page is written by `make pylance-names`.
-
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +82,13 @@ def missing_places() -> list[str]:
 
 
 def page() -> str:
-    """Return the text of the page."""
+    """Return the tables, as Markdown."""
     result, undecided = rows()
     assert undecided == []
     by_owner: dict[str, list[Row]] = {}
     for row in result:
         by_owner.setdefault(row.name.owner, []).append(row)
-    lines = [_INTRODUCTION.format(release=lance.__version__), *_summary(result), ""]
+    lines = [f"The release of pylance is {lance.__version__}.", "", *_summary(result), ""]
     for owner, group in by_owner.items():
         shown = [row for row in group if not _is_covered(row, by_owner)]
         if not shown:
@@ -265,8 +243,3 @@ def _remarks(name: Name, value: Any) -> Iterator[str]:
     if name.path in REMARKS:
         yield REMARKS[name.path]
     yield from differences(name, value)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())
-    print(f"wrote {PAGE}")

@@ -21,7 +21,7 @@ from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.data.data_replacement import DataReplacement
-from tests.support.tables.pylance_written import new_table, rows
+from tests.support.tables.pylance_written import new_table
 
 Kinds = lance.LanceOperation
 
@@ -139,43 +139,3 @@ def test_invalid_replacements_are_refused(tmp_path: Path) -> None:
     ):
         replace_by_us(path, [(9, file)], base)
     assert newest(path).version == 1
-
-
-@pytest.mark.parametrize(
-    ("meanwhile", "outcome"),
-    [
-        (lambda d: lance.write_dataset(rows(6), d, mode="append"), "ok"),
-        (lambda d: d.delete("id = 1"), "ok"),
-        (lambda d: d.delete("id < 3"), "incompatible"),
-        (lambda d: d.delete("id >= 3"), "ok"),
-        (lambda d: d.update({"word": "'q'"}, where="id = 1"), "retryable"),
-        (lambda d: d.update({"word": "'q'"}, where="id = 4"), "ok"),
-        (lambda d: d.create_scalar_index("id", "BTREE"), "retryable"),
-        (lambda d: d.create_scalar_index("word", "BTREE"), "ok"),
-        (lambda d: d.drop_columns(["id"]), "incompatible"),
-        (lambda d: d.drop_columns(["word"]), "ok"),
-        (lambda d: d.add_columns({"x": "1"}), "retryable"),
-        (lambda d: d.optimize.compact_files(), "retryable"),
-        (lambda d: d.update_config({"a": "1"}), "ok"),
-        (lambda d: lance.write_dataset(rows(6), d, mode="overwrite"), "incompatible"),
-        (lambda d: lance.dataset(d.uri, version=1).restore(), "incompatible"),
-    ],
-)
-def test_conflicts_with_changes_of_pylance(tmp_path: Path, meanwhile, outcome: str) -> None:  # type: ignore[no-untyped-def]
-    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
-    new_table(theirs)
-    file = write(theirs, numbers(10), [0])
-    base = newest(theirs)
-    meanwhile(lance.dataset(str(theirs)))
-    shutil.copytree(theirs, mine)
-    if outcome == "ok":
-        replace_by_pylance(theirs, [(0, file)], 1)
-        replace_by_us(mine, [(0, file)], base)
-        assert content(mine) == content(theirs)
-        assert lance.dataset(str(mine)).to_table() == lance.dataset(str(theirs)).to_table()
-        return
-    with pytest.raises(OSError, match=f"(?i){outcome}"):
-        replace_by_pylance(theirs, [(0, file)], 1)
-    with pytest.raises(CommitConflictError) as raised:
-        replace_by_us(mine, [(0, file)], base)
-    assert raised.value.retryable == (outcome == "retryable")

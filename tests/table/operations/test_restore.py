@@ -13,16 +13,13 @@ from lance.dataset import DatasetBasePath
 
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
-from lance_spark.errors import CommitConflictError, UnsupportedFeatureError, VersionNotFoundError
+from lance_spark.errors import UnsupportedFeatureError, VersionNotFoundError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
-from lance_spark.table.manifest.codec import read_manifest
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.manifest.versions import find
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.data.append import Append
 from lance_spark.table.operations.metadata.restore import Restore
 from tests.support.tables.pylance_written import new_table, rows
 from tests.table.manifest.test_flags import patch, raise_flags
@@ -138,25 +135,6 @@ def test_restore_of_a_version_with_an_unknown_flag(tmp_path: Path) -> None:
     assert base.version == 1
     with pytest.raises(UnsupportedFeatureError, match="bit 40"):
         open_dataset(str(path), 1).restore()
-
-
-def test_concurrent_restores(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    new_table(path)
-    base = newest(path)
-    lance.write_dataset(rows(6), str(path), mode="overwrite")
-    made = commit(ObjectStore.from_uri(path), Transaction.new(1, Restore(1)), base)
-    assert made.version == 3
-    assert lance.dataset(str(path)).to_table() == rows(0, 6)
-    stale = lance.dataset(str(path), version=2)
-    with pytest.raises(OSError, match="Incompatible"):
-        lance.write_dataset(rows(9), stale, mode="append")
-    lance.dataset(str(path)).restore()
-    store = ObjectStore.from_uri(path)
-    before = read_manifest(store, find(store, 3))
-    with pytest.raises(CommitConflictError) as raised:
-        commit(store, Transaction.new(3, Append(())), before)
-    assert not raised.value.retryable
 
 
 def test_restore_brings_back_types(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ both orders.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import lance
@@ -182,79 +181,6 @@ def test_two_rewrites_with_a_reuse_index(tmp_path: Path) -> None:
         assert scan.to_table()["a"].to_pylist() == [first, first + 1, first + 2]
     lance.dataset(uri).optimize.optimize_indices()
     assert lance.dataset(uri).count_rows("a < 30") == 30
-
-
-BETWEEN: dict[str, tuple[Callable[[str], object], bool]] = {
-    "append": (
-        lambda uri: write_dataset(pa.table({"a": [99], "b": [1]}), uri, "append"),
-        True,
-    ),
-    "delete elsewhere": (lambda uri: lance.dataset(uri).delete("a = 55"), True),
-    "delete": (lambda uri: lance.dataset(uri).delete("a = 5"), False),
-    "delete of all": (lambda uri: lance.dataset(uri).delete("a < 10"), False),
-    "update elsewhere": (lambda uri: lance.dataset(uri).update({"b": "7"}, where="a = 55"), True),
-    "update": (lambda uri: lance.dataset(uri).update({"b": "7"}, where="a = 5"), False),
-    "index": (lambda uri: lance.dataset(uri).create_scalar_index("a", "BTREE"), False),
-    "configuration": (lambda uri: lance.dataset(uri).update_config({"x": "1"}), True),
-    "column": (lambda uri: lance.dataset(uri).add_columns({"c": "a + 1"}), False),
-    "drop of a column": (lambda uri: lance.dataset(uri).drop_columns(["b"]), True),
-    "overwrite": (
-        lambda uri: lance.write_dataset(pa.table({"a": [1]}), uri, mode="overwrite"),
-        False,
-    ),
-    "restore": (lambda uri: lance.dataset(uri, version=3).restore(), False),
-}
-
-
-@pytest.mark.parametrize("name", BETWEEN)
-def test_rebase_onto_another_commit(tmp_path: Path, name: str) -> None:
-    uri = table(tmp_path / "table")
-    pylance_copy = table(tmp_path / "other")
-    change, fits = BETWEEN[name]
-    version = lance.dataset(uri).version
-    operations = [compacted(item, [0, 1, 2]) for item in (uri, pylance_copy)]
-    for table_uri in (uri, pylance_copy):
-        change(table_uri)
-    expected = values(uri)
-    theirs = _as_pylance(operations[1])
-    if fits:
-        commit_on(uri, operations[0], version)
-        lance.LanceDataset.commit(pylance_copy, theirs, read_version=version)
-        assert ids(uri) == ids(pylance_copy)
-    else:
-        with pytest.raises(CommitConflictError):
-            commit_on(uri, operations[0], version)
-        with pytest.raises(OSError, match=r"conflict|incompatible"):
-            lance.LanceDataset.commit(pylance_copy, theirs, read_version=version)
-    assert values(uri) == values(pylance_copy) == expected
-    lance.dataset(uri).validate()
-
-
-def _as_pylance(operation: Rewrite) -> lance.LanceOperation.Rewrite:
-    (group,) = operation.groups
-    return lance.LanceOperation.Rewrite(
-        [
-            lance.LanceOperation.RewriteGroup(
-                [_metadata(item) for item in group.old], [_metadata(item) for item in group.new]
-            )
-        ],
-        [],
-    )
-
-
-def _metadata(fragment: Fragment) -> lance.FragmentMetadata:
-    files = [
-        lance.fragment.DataFile(
-            file.path,
-            list(file.fields),
-            list(file.column_indices),
-            file.file_major_version,
-            file.file_minor_version,
-            file.file_size_bytes,
-        )
-        for file in fragment.files
-    ]
-    return lance.FragmentMetadata(fragment.id, files, fragment.physical_rows)
 
 
 def test_a_changed_fragment_is_not_replaced(tmp_path: Path) -> None:

@@ -147,14 +147,10 @@ def test_update_of_a_dropped_field_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mine", "theirs", "holds"),
     [
-        ({"config": {"a": "1"}}, {"config": {"b": "1"}}, True),
-        ({"config": {"a": "1"}}, {"config": {"a": "1"}}, False),
         ({"config": {"a": "1"}}, {"config": {"a": None}}, False),
         ({"config": {"a": None}}, {"config": {"a": None}}, True),
-        ({"schema_metadata": {"a": "1"}}, {"schema_metadata": {"b": "1"}}, False),
         ({"schema_metadata": {"a": "1"}}, {"config": {"a": "1"}}, True),
         ({"field_metadata": {0: {"a": "1"}}}, {"field_metadata": {1: {"a": "1"}}}, True),
-        ({"field_metadata": {0: {"a": "1"}}}, {"field_metadata": {0: {"b": "1"}}}, False),
     ],
 )
 def test_concurrent_config_updates(
