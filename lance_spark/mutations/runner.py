@@ -136,33 +136,32 @@ class LocalRunner(Runner):
 
 
 def write_and_delete(
-    store: ObjectStore,
     write: Callable[[], _T],
     delete: Callable[[], _R],
     undo: Callable[[_R], object],
 ) -> tuple[_T, _R]:
     """Finish the files of new rows, and write the deletion files of the old rows.
 
-    On a remote store, neither waits for the other.
+    Neither waits for the requests of the other, or until the disk has its files.
 
     Parameters
     ----------
-    write, delete : callable
-        The caller deletes the files of `write` after an error.
+    write : callable
+        Runs in another thread. The caller deletes its files after an error.
+    delete : callable
     undo : callable
         Deletes the files of `delete`. Called if `write` fails.
     """
-    if store.is_local:
-        return write(), delete()
     with ThreadPoolExecutor(1) as pool:
-        deleting = pool.submit(delete)
+        writing = pool.submit(progress.bound(lambda _: write()), None)
+        deleted = delete()
         try:
-            written = write()
+            (written,) = progress.results([writing])
+            return written, deleted
         except BaseException:
             with suppress(Exception):
-                undo(deleting.result())
+                undo(deleted)
             raise
-        return written, deleting.result()
 
 
 def runner_for(table: OpenTable, runner: Runner | None, threads: int | None = None) -> Runner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from lance_spark.mutations.rows.update import plan_update, update_rows
 from lance_spark.mutations.runner import LocalRunner, Runner, new_tag, sweep, write_and_delete
 from lance_spark.scan.fragment.row_meta import with_all
 from lance_spark.scan.predicates.sql import parse_predicate
-from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.open import OpenTable, open_table
@@ -150,18 +150,26 @@ def test_rows_can_be_bitmaps(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("uri", ["memory://write-and-delete", None])
-def test_deletion_files_are_removed_if_the_new_rows_fail(tmp_path: Path, uri: str | None) -> None:
-    store = ObjectStore.from_uri(uri or str(tmp_path))
+def test_deletion_files_are_removed_if_the_new_rows_fail() -> None:
     undone: list[str] = []
+    started = threading.Event()
 
     def failing() -> None:
         raise StorageError("the disk is full")
 
-    assert write_and_delete(store, lambda: 1, lambda: "d", undone.append) == (1, "d")
+    def new_rows() -> int:
+        started.set()
+        return 1
+
+    def deletions() -> str:
+        # Neither waits for the other.
+        assert started.wait(10)
+        return "d"
+
+    assert write_and_delete(new_rows, deletions, undone.append) == (1, "d")
     with pytest.raises(StorageError, match="full"):
-        write_and_delete(store, failing, lambda: "d", undone.append)
-    # On local disks, the deletion files are written afterwards.
-    assert undone == ([] if store.is_local else ["d"])
+        write_and_delete(failing, lambda: "d", undone.append)
+    assert undone == ["d"]
     with pytest.raises(StorageError, match="full"):
-        write_and_delete(store, lambda: 1, failing, undone.append)
+        write_and_delete(lambda: 1, failing, undone.append)
+    assert undone == ["d"]

@@ -8,13 +8,16 @@ table/row_id_lineage.md.
 Inserted rows follow the rows that moved, in the same fragment, so that many small merges make half
 as many fragments. They have a fragment of their own if an index can cover the rows that moved: with
 stable row ids, a commit adds a fragment to the indexes of columns that did not change.
+
+A task may hold few bytes of rows that move in place of writing them. The commit writes the rows
+that all tasks hold (`write_held`), so that a small change of many fragments makes one fragment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +30,7 @@ from lance_spark.file.matrices import without_sliced_matrices
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rewrite.fragment_rows import AddressReader, add_unique_addresses
 from lance_spark.mutations.rewrite.writer import MovedRowsWriter, rewrite_writer
+from lance_spark.mutations.runner import abort_on_error
 from lance_spark.table.align import align
 from lance_spark.table.bases import Target
 from lance_spark.table.fragments.fragment import Fragment
@@ -40,6 +44,41 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Maximum number of rows that are moved at once.
 _BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRows:
+    """Rows that the commit writes. Can be pickled.
+
+    Attributes
+    ----------
+    targets : tuple of Target
+        Where the rows go.
+    stream : bytes
+        The rows, with all columns of the table, as an Arrow stream of one batch.
+    lineage : tuple of uint64 array
+        See `MovedRowsWriter.write`.
+    """
+
+    targets: tuple[Target, ...]
+    stream: bytes
+    lineage: tuple[UInt64Array, ...]
+
+    @classmethod
+    def of(
+        cls, targets: tuple[Target, ...], rows: pa.RecordBatch, lineage: tuple[UInt64Array, ...]
+    ) -> HeldRows:
+        """Return rows without what else is in their buffers, which a pickle would have."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_batch(rows)
+        return cls(targets, sink.getvalue().to_pybytes(), lineage)
+
+    @property
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows."""
+        reader: Iterator[pa.RecordBatch] = pa.ipc.open_stream(self.stream)
+        return reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +96,8 @@ class RewrittenRows:
         Old offsets of the moved and deleted rows by fragment, as Roaring bitmaps.
     num_rows : int
         Number of moved rows.
+    held : tuple of HeldRows
+        Moved rows that no fragment has yet.
     """
 
     fragments: tuple[Fragment, ...] = ()
@@ -64,6 +105,7 @@ class RewrittenRows:
     rows: Mapping[int, bytes] = field(default_factory=dict)
     num_rows: int = 0
     num_inserted: int = 0
+    held: tuple[HeldRows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +124,8 @@ class RowRewriter:
     ----------
     given_names : sequence of str
         Top-level columns whose values are given by default; the values of the others are read.
+    max_held : int
+        Bytes of rows that move up to which no file is written, if no row is inserted.
     """
 
     def __init__(
@@ -93,6 +137,7 @@ class RowRewriter:
         tag: bytes,
         max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE,
         first: int = 0,
+        max_held: int = 0,
     ) -> None:
         self._table = table
         self._schema = schema
@@ -111,6 +156,8 @@ class RowRewriter:
         self._targets: dict[int, tuple[Target, ...]] | None = None
         self._rows: dict[int, BitMap] = {}
         self._num_rows = self._num_inserted = 0
+        self._held: list[HeldRows] = []
+        self._unheld = max_held
 
     def move(
         self,
@@ -169,10 +216,21 @@ class RowRewriter:
         values : pa.RecordBatch
             All columns, in the types that a writer of the table accepts.
         """
+        self._write_held()
         if self._inserting is None:
             self._inserting = self._inserting_writer()
         self._inserting.add(values)
         self._num_inserted += values.num_rows
+
+    def write_again(self, held: Sequence[HeldRows]) -> None:
+        """Write rows that tasks hold."""
+        self._held += held
+        self._write_held()
+
+    @property
+    def num_rows(self) -> int:
+        """The number of moved rows."""
+        return self._num_rows
 
     @property
     def removed(self) -> dict[int, bytes]:
@@ -191,6 +249,7 @@ class RowRewriter:
             self.removed,
             self._num_rows,
             self._num_inserted,
+            tuple(self._held),
         )
 
     def abort(self) -> None:
@@ -242,10 +301,6 @@ class RowRewriter:
         addresses: UInt64Array,
         values: pa.RecordBatch,
     ) -> None:
-        moving = self._moving.get(targets)
-        if moving is None:
-            moving = self._moving[targets] = self._moved_rows_writer(targets)
-        self._writers[moving] = True
         names = self._schema.names
         step = _BATCH_ROWS
         if source.has_others:
@@ -259,7 +314,32 @@ class RowRewriter:
                 new.update(zip(rows.values.schema.names, rows.values.columns, strict=True))
                 lineage = (rows.row_ids, rows.created)
             columns = [new[name] for name in names]
-            moving.write(pa.RecordBatch.from_arrays(columns, names=names), *lineage)
+            self._keep(targets, pa.RecordBatch.from_arrays(columns, names=names), lineage)
+
+    def _keep(
+        self, targets: tuple[Target, ...], rows: pa.RecordBatch, lineage: tuple[UInt64Array, ...]
+    ) -> None:
+        """Hold rows that have all columns; write them and those before if they are too many."""
+        if self._unheld and rows.nbytes <= self._unheld:
+            self._held.append(HeldRows.of(targets, rows, lineage))
+            self._unheld -= rows.nbytes
+            return
+        self._write_held()
+        self._moving_writer(targets).write(rows, *lineage)
+
+    def _write_held(self) -> None:
+        self._unheld = 0
+        held, self._held = self._held, []
+        for part in held:
+            for rows in part.batches:
+                self._moving_writer(part.targets).write(rows, *part.lineage)
+
+    def _moving_writer(self, targets: tuple[Target, ...]) -> MovedRowsWriter:
+        moving = self._moving.get(targets)
+        if moving is None:
+            moving = self._moving[targets] = self._moved_rows_writer(targets)
+        self._writers[moving] = True
+        return moving
 
     @staticmethod
     def _steps(
@@ -305,3 +385,31 @@ class RowRewriter:
             targets=targets,
             first=self._first,
         )
+
+
+def write_held(table: OpenTable, parts: Sequence[RewrittenRows], tag: bytes) -> list[RewrittenRows]:
+    """Write the rows that tasks hold to as few fragments as possible.
+
+    Returns
+    -------
+    list of RewrittenRows
+        The results of the tasks. The first that held rows has the fragments of all.
+
+    Raises
+    ------
+    StorageError
+        No file is left.
+    """
+    results = list(parts)
+    holding = [index for index, part in enumerate(results) if part.held]
+    if not holding:
+        return results
+    writer = RowRewriter(table, table.schema, (), tag=tag)
+    with abort_on_error(writer.abort):
+        for index in holding:
+            writer.write_again(results[index].held)
+            results[index] = replace(results[index], held=())
+        fragments = writer.finish().fragments
+    first = results[holding[0]]
+    results[holding[0]] = replace(first, fragments=(*first.fragments, *fragments))
+    return results

@@ -66,6 +66,9 @@ from lance_spark.table.rows.index import OFFSET_BITS
 #: Limits of one task: rows, unless it is a single large fragment, and fragments.
 _TASK_ROWS = 1 << 18
 _TASK_FRAGMENTS = 1024
+#: Rows of a task that runs on local disks in this process, after the task before it. It writes the
+#: deletion files of all its fragments at the same time.
+_LOCAL_TASK_ROWS = 1 << 23
 #: Deletion files that are written at the same time: each takes a request, or a wait until the disk
 #: has it.
 _FILE_THREADS = 8
@@ -195,6 +198,7 @@ def plan_delete(
     *,
     rows: RowsByFragment | None = None,
     fragments_per_task: int | None = None,
+    rows_per_task: int | None = None,
     tag: bytes = b"",
     check: Callable[..., None] = check_rows_changeable,
 ) -> list[DeleteTask]:
@@ -209,6 +213,8 @@ def plan_delete(
     fragments_per_task : int, optional
         By default small fragments share a task, which reads them together, and each large
         fragment has a task.
+    rows_per_task : int, optional
+        Rows up to which fragments share a task by default.
     check : callable
         Raises an error for a table whose rows must not change. A compaction of a MemWAL has
         `check_rows_writable`.
@@ -244,7 +250,12 @@ def plan_delete(
             storage_options=table.store.options,
             tag=tag,
         )
-        for chosen in _grouped(fragments, fragments_per_task, candidates, reads=bool(conditions))
+        for chosen in _grouped(
+            fragments,
+            fragments_per_task,
+            candidates,
+            (rows_per_task or _TASK_ROWS) if conditions else sys.maxsize,
+        )
     ]
 
 
@@ -252,12 +263,11 @@ def _grouped(
     fragments: Sequence[Fragment],
     fragments_per_task: int | None,
     candidates: CandidateRows,
-    *,
-    reads: bool,
+    rows_per_task: int,
 ) -> Iterator[tuple[Fragment, ...]]:
-    """Yield the fragments of each task, which reads rows or not; see `plan_delete`."""
+    """Yield the fragments of each task; see `plan_delete`."""
     max_fragments = fragments_per_task or _TASK_FRAGMENTS
-    max_rows = _TASK_ROWS if reads and not fragments_per_task else sys.maxsize
+    max_rows = sys.maxsize if fragments_per_task else rows_per_task
     group: list[Fragment] = []
     rows = 0
     for fragment in fragments:
@@ -281,7 +291,11 @@ def run_delete(
     check: Callable[..., None] = check_rows_changeable,
 ) -> list[FragmentDeletion]:
     """Plan a deletion and run its tasks; no version refers to the deletion files yet."""
-    tasks = plan_delete(table, filters, rows=rows, tag=runner.tag, check=check)
+    in_turn = table.store.is_local and isinstance(runner, LocalRunner)
+    per_task = _LOCAL_TASK_ROWS if in_turn else None
+    tasks = plan_delete(
+        table, filters, rows=rows, rows_per_task=per_task, tag=runner.tag, check=check
+    )
     undo_all = partial(undo, table.paths)
     total = sum(len(task.fragments) for task in tasks)
     parts = runner.run_counted(tasks, DeleteTask.run, undo_all, "delete", total, "fragments")

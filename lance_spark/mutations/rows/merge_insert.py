@@ -85,7 +85,6 @@ def merge_operation(table: OpenTable, rows: MergedRows) -> Update:
         # After the stage: an error of a callback at its end would leave deletion files.
         removed = union_rows([rewriter.removed], disjoint=True)
         written, deletions = write_and_delete(
-            table.store,
             rewriter.finish,
             lambda: run_delete(table, runner, (), removed) if removed else [],
             partial(undo, table.paths),

@@ -155,7 +155,6 @@ class UpdateTask(FragmentTask):
                 writer.write(values, rows.row_ids, rows.created)
                 add_offsets(moved, rows.addresses)
             new, deletions = write_and_delete(
-                paths.store,
                 writer.finish,
                 lambda: delete_offsets(paths, fragments, moved, self.read_version, self.tag),
                 partial(undo, paths),

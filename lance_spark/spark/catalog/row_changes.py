@@ -10,7 +10,7 @@ import pickle
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 from lance_spark.errors import (
@@ -29,12 +29,13 @@ from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.column_rewriter import changed_columns, overlay_files
 from lance_spark.mutations.rewrite.overlay_files import check_overlaid_fields
 from lance_spark.mutations.rewrite.row_reader import check_first_field
+from lance_spark.mutations.rewrite.row_rewriter import write_held
 from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.delete import FragmentDeletion, commit_deletes, delete_rows
 from lance_spark.mutations.rows.update import commit_moved_rows, commit_updates
 from lance_spark.mutations.rows.update_mode import can_rewrite_columns, columns_are_cheaper
 from lance_spark.mutations.rows.update_task import Mode, UpdateResult
-from lance_spark.mutations.runner import new_tag, sweep, sweep_failed
+from lance_spark.mutations.runner import new_tag, sweep, sweep_failed, write_and_delete
 from lance_spark.scan.fragment.row_meta import CREATED_AT, ROW_ID, UPDATED_AT
 from lance_spark.scan.plan import estimated_bytes, read_bytes
 from lance_spark.spark.options.read import ReadOptions
@@ -43,11 +44,9 @@ from lance_spark.spark.read.reader import open_table
 from lance_spark.spark.write.row_changes import (
     ColumnChangeMessage,
     RowChangeMessage,
-    RowsForCommit,
     key_filter,
     open_planned,
     write_deletions,
-    write_rows,
 )
 from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, Backoff, CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
@@ -177,11 +176,16 @@ def _can_be_planned_again(table: OpenTable, write: Mapping[str, Any]) -> bool:
 def _commit(table: OpenTable, write: Mapping[str, Any], pickles: Sequence[str]) -> dict[str, Any]:
     if write["mode"] != "rows":
         return _commit_columns(table, pickles, write["mode"])
-    messages = _messages(table, write, pickles)
+    messages = _messages(pickles)
     if not messages:
         return {"version": table.version}
     changed = [message.changed for message in messages]
-    deletions = _deletions(table, messages, bytes.fromhex(write["tag"]))
+    tag = bytes.fromhex(write["tag"])
+    rewritten, deletions = write_and_delete(
+        lambda: write_held(table, [rows.rewritten for rows in changed], tag),
+        lambda: _deletions(table, messages, tag),
+        partial(undo, table.paths),
+    )
     if write["command"] == "DELETE":
         return {"version": commit_deletes(table, deletions).version}
     keys = key_filter(table.schema)
@@ -192,7 +196,7 @@ def _commit(table: OpenTable, write: Mapping[str, Any], pickles: Sequence[str]) 
     path_ids = [path[-1].id for path in primary_key(table.schema)]
     manifest = commit_moved_rows(
         table,
-        [rows.rewritten for rows in changed],
+        rewritten,
         deletions,
         sum(rows.rewritten.num_rows + rows.num_deleted for rows in changed),
         _given_columns(write),
@@ -283,15 +287,9 @@ def delete_where(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {"version": delete_rows(table, filters, None, CommitOptions()).version}
 
 
-def _messages(
-    table: OpenTable, write: Mapping[str, Any], texts: Sequence[str]
-) -> list[RowChangeMessage]:
-    """Return the messages of the tasks that changed rows; write the rows that others sent."""
-    sent = list(map(_unpickled, texts))
-    messages = [message for message in sent if isinstance(message, RowChangeMessage)]
-    few = [message.batches() for message in sent if isinstance(message, RowsForCommit)]
-    if few:
-        messages.append(write_rows(table, write, chain.from_iterable(few)))
+def _messages(texts: Sequence[str]) -> list[RowChangeMessage]:
+    """Return the messages of the tasks that changed rows."""
+    messages = [text for text in map(_unpickled, texts) if isinstance(text, RowChangeMessage)]
     return [
         message
         for message in messages
@@ -307,14 +305,21 @@ def _unpickled(text: str) -> object:
 def _deletions(
     table: OpenTable, messages: Sequence[RowChangeMessage], tag: bytes
 ) -> list[FragmentDeletion]:
-    """Return the deletions of all tasks. If two tasks changed a fragment, its files are merged."""
-    deletions = [deletion for message in messages for deletion in message.deletions]
-    counts = Counter(deletion.fragment_id for deletion in deletions)
+    """Return the deletions of all tasks; write the files that tasks have left to the commit.
+
+    If two tasks changed a fragment, its files are merged.
+    """
+    written = [deletion for message in messages for deletion in message.deletions or ()]
+    left = [message for message in messages if message.deletions is None]
+    counts = Counter(deletion.fragment_id for deletion in written)
+    for message in left:
+        counts.update(message.changed.rewritten.rows.keys() & counts.keys())
     if all(count == 1 for count in counts.values()):
-        return deletions
-    merged = write_deletions(table, [message.changed.rewritten for message in messages], tag)
+        rest = write_deletions(table, [message.changed.rewritten.rows for message in left], tag)
+        return [*written, *rest]
+    merged = write_deletions(table, [message.changed.rewritten.rows for message in messages], tag)
     with suppress(StorageError):
-        undo(table.paths, deletions)
+        undo(table.paths, written)
     return merged
 
 

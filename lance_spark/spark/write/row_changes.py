@@ -2,8 +2,9 @@
 
 Rows of one fragment are in one task, ordered by their addresses; of an UPDATE or DELETE without
 joins they are in the tasks that scan them (`WritingScan.java`). The task writes updated and new
-rows to data files, and the deletion files of the fragments that lose rows. A task that scans
-gives a few rows to the commit, which writes those of all tasks. An update of all rows
+rows to data files, and the deletion files of the fragments that lose rows. If several tasks scan,
+each gives few bytes of updated rows to the commit, which writes those of all tasks to one file, and
+leaves the deletion of few rows to it. An update of all rows
 (`columns` of the write's mode) writes data files of the columns that change instead, and an update
 of the mode `overlay` overlay files.
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,9 +35,10 @@ from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rewrite.column_rewriter import ColumnFile, ColumnTarget
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
+from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.delete import FragmentDeletion, run_delete, union_rows
 from lance_spark.mutations.rows.key_filter import KeyFilter
-from lance_spark.mutations.runner import LocalRunner, abort_on_error
+from lance_spark.mutations.runner import LocalRunner, abort_on_error, write_and_delete
 from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
@@ -47,7 +49,6 @@ from lance_spark.spark.write.batches import received
 from lance_spark.spark.write.input import InputConverter
 from lance_spark.spark.write.locators import BlobSources, resolved
 from lance_spark.spark.write.writer import counts_of
-from lance_spark.table.fragments.writer import delete_fragments
 from lance_spark.table.open import OpenTable
 from lance_spark.table.primary_key import primary_key
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -61,8 +62,10 @@ if TYPE_CHECKING:
 OPTION = "row_changes"
 DELETE, UPDATE, INSERT = 1, 2, 3
 _STEP = 16
-#: Most bytes of the rows that a task gives to the commit.
-_BYTES_FOR_COMMIT = 256 * 1024
+#: Most bytes of updated rows that all tasks together give to the commit.
+_BYTES_FOR_COMMIT = 8 * 1024 * 1024
+#: Most rows whose deletion all tasks together leave to the commit.
+_ROWS_FOR_COMMIT = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +94,17 @@ class RowChanger:
         Columns of the table that get values.
     tag : bytes
         Tag in the names of the new files.
+    max_held : int
+        See `RowRewriter`.
     """
 
-    def __init__(self, table: OpenTable, names: Sequence[str], tag: bytes) -> None:
+    def __init__(
+        self, table: OpenTable, names: Sequence[str], tag: bytes, max_held: int = 0
+    ) -> None:
         self._arrow = input_schema(table.schema)
-        self._rewriter = RowRewriter(table, table.schema, names, tag=tag, first=task_number())
+        self._rewriter = RowRewriter(
+            table, table.schema, names, tag=tag, first=task_number(), max_held=max_held
+        )
         self._converters: dict[tuple[str, ...], InputConverter] = {}
         self._key = [tuple(node.name for node in path) for path in primary_key(table.schema)]
         self._filter = key_filter(table.schema)
@@ -141,6 +150,16 @@ class RowChanger:
             ]
             self._rewriter.insert(pa.RecordBatch.from_arrays(columns, names=self._arrow.names))
 
+    @property
+    def removed(self) -> dict[int, bytes]:
+        """The offsets of the updated and deleted rows; see `RewrittenRows.rows`."""
+        return self._rewriter.removed
+
+    @property
+    def num_removed(self) -> int:
+        """The number of the updated and deleted rows."""
+        return self._rewriter.num_rows + self._deleted
+
     def finish(self) -> ChangedRows:
         """Close the files."""
         keys = self._filter
@@ -171,39 +190,22 @@ class ColumnChangeMessage(WriterCommitMessage):
 
 
 class RowChangeMessage(WriterCommitMessage):
-    """The changed rows of one task, and the deletion files of their fragments."""
+    """The changed rows of one task, and the deletion files of their fragments.
 
-    def __init__(self, changed: ChangedRows, deletions: Sequence[FragmentDeletion]) -> None:
+    The files are None if the commit is to write them.
+    """
+
+    def __init__(self, changed: ChangedRows, deletions: Sequence[FragmentDeletion] | None) -> None:
         self.changed = changed
-        self.deletions = tuple(deletions)
+        self.deletions = None if deletions is None else tuple(deletions)
         rewritten = changed.rewritten
         self.counts = counts_of(
             [*rewritten.fragments, *rewritten.inserted],
             inserted=rewritten.num_inserted,
             updated=rewritten.num_rows,
             deleted=changed.num_deleted,
-            deletion_files=sum(deletion.file is not None for deletion in self.deletions),
+            deletion_files=sum(deletion.file is not None for deletion in deletions or ()),
         )
-
-
-class RowsForCommit(WriterCommitMessage):
-    """The few changed rows of one task, which the commit writes."""
-
-    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
-        operations = np.concatenate([batch.column(0).to_numpy() for batch in batches]) % _STEP
-        updated = int((operations == UPDATE).sum())
-        # Before the rows, in which anything may stand.
-        self.counts = counts_of([], inserted=0, updated=updated, deleted=len(operations) - updated)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batches[0].schema) as stream:
-            for batch in batches:
-                stream.write_batch(batch)
-        self._stream: bytes = sink.getvalue().to_pybytes()
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Return the rows."""
-        reader: Iterator[pa.RecordBatch] = pa.ipc.open_stream(self._stream)
-        return reader
 
 
 class RowChangeWriter(TaskObject, DataSourceArrowWriter):
@@ -244,10 +246,7 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
         with naming(table.store.display):
             if self._write["mode"] != "rows":
                 return self._write_columns(table, iterator, tag)
-            first, is_all = _first_rows(iterator, self._write.get("rows_for_commit", 0))
-            if first and is_all:
-                return RowsForCommit(first)
-            return write_rows(table, self._write, chain(_dropped(first), iterator))
+            return _write_rows(table, self._write, iterator)
 
     def _write_columns(
         self, table: OpenTable, iterator: Iterator[pa.RecordBatch], tag: bytes
@@ -262,44 +261,30 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
         return ColumnChangeMessage([file for part in parts for file in part or ()])
 
 
-def write_rows(
+def _write_rows(
     table: OpenTable, write: Mapping[str, Any], batches: Iterable[pa.RecordBatch]
 ) -> RowChangeMessage:
-    """Write changed rows, and the deletion files of their fragments."""
-    tag = bytes.fromhex(write["tag"])
-    changer = RowChanger(table, write["columns"], tag)
+    """Write the changed rows of a task, and the deletion files of their fragments.
+
+    Few of several tasks are left to the commit.
+    """
+    tag, tasks = bytes.fromhex(write["tag"]), write.get("tasks", 1)
+    max_held = _BYTES_FOR_COMMIT // tasks if tasks > 1 else 0
+    changer = RowChanger(table, write["columns"], tag, max_held)
     with abort_on_error(changer.abort):
         for batch in batches:
             if batch.num_rows:
                 _apply(changer, write, batch)
-        changed = changer.finish()
-    rewritten = changed.rewritten
-    new = [*rewritten.fragments, *rewritten.inserted]
-    with abort_on_error(lambda: delete_fragments(table.paths, new)):
-        return RowChangeMessage(changed, write_deletions(table, [rewritten], tag))
-
-
-def _first_rows(
-    batches: Iterator[pa.RecordBatch], max_rows: int
-) -> tuple[list[pa.RecordBatch], bool]:
-    """Return the first batches, with more than so many rows in all, or all if they have less."""
-    first: list[pa.RecordBatch] = []
-    num_rows = num_bytes = 0
-    while num_rows <= max_rows and num_bytes <= _BYTES_FOR_COMMIT:
-        batch = next(batches, None)
-        if batch is None:
-            return first, True
-        if batch.num_rows:
-            first.append(batch)
-            num_rows += batch.num_rows
-            num_bytes += batch.nbytes
-    return first, False
-
-
-def _dropped(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches, and keep none of them: a batch may hold large blobs."""
-    while batches:
-        yield batches.pop(0)
+        if tasks > 1 and changer.num_removed <= _ROWS_FOR_COMMIT // tasks:
+            return RowChangeMessage(changer.finish(), None)
+        removed = changer.removed
+        return RowChangeMessage(
+            *write_and_delete(
+                changer.finish,
+                lambda: write_deletions(table, [removed], tag),
+                partial(undo, table.paths),
+            )
+        )
 
 
 def _positions(write: Mapping[str, Any]) -> dict[str, int]:
@@ -333,10 +318,10 @@ def _apply(changer: RowChanger, write: Mapping[str, Any], batch: pa.RecordBatch)
 
 
 def write_deletions(
-    table: OpenTable, rewritten: Sequence[RewrittenRows], tag: bytes
+    table: OpenTable, removed: Iterable[Mapping[int, bytes]], tag: bytes
 ) -> list[FragmentDeletion]:
-    """Write the deletion files of the fragments that lose rows."""
-    rows = union_rows((part.rows for part in rewritten), disjoint=True)
+    """Write the deletion files of the fragments that lose rows; see `union_rows`."""
+    rows = union_rows(removed, disjoint=True)
     if not rows:
         return []
     runner = LocalRunner(table.store.is_local)

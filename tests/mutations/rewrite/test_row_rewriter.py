@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.rewrite.fragment_rows import AddressReader
-from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
+from lance_spark.mutations.rewrite.row_rewriter import RowRewriter, write_held
 from lance_spark.mutations.rows.delete import run_delete, union_rows
 from lance_spark.mutations.rows.update import update_operation
 from lance_spark.mutations.rows.update_task import UpdateResult
@@ -104,7 +105,9 @@ def test_addresses_without_a_live_row(path: Path, address: int, message: str) ->
         rows.read(np.array([1, address], np.uint64))
 
 
-def test_moved_rows_keep_columns_that_are_not_given(path: Path) -> None:
+@pytest.mark.parametrize("max_held", [0, 500_000, 1 << 20])
+def test_moved_rows_keep_columns_that_are_not_given(path: Path, max_held: int) -> None:
+    """Also rows that tasks hold until the commit writes them."""
     before = contents(path)
     table = open_table(str(path))
     stable = table.manifest.flags.stable_row_ids
@@ -112,11 +115,19 @@ def test_moved_rows_keep_columns_that_are_not_given(path: Path) -> None:
     addresses = before["_rowaddr"].to_numpy()[chosen]
     moved = []
     for part in np.array_split(np.arange(len(chosen)), 2):
-        mover = RowRewriter(table, table.schema, ["small"], tag=new_tag())
+        mover = RowRewriter(table, table.schema, ["small"], tag=new_tag(), max_held=max_held)
         for few in np.array_split(part, 3):
             values = pa.record_batch({"small": pa.array([7] * len(few), pa.uint8())})
             mover.move(addresses[few], values)
-        moved.append(mover.finish())
+        moved.append(pickle.loads(pickle.dumps(mover.finish())))
+    counts = [sum(fragment.physical_rows for fragment in part.fragments) for part in moved]
+    moved = write_held(table, moved, new_tag())
+    # The first task holds all its rows, the second has more than 500,000 bytes.
+    held = {0: 0, 500_000: moved[0].num_rows, 1 << 20: len(chosen)}[max_held]
+    assert sum(counts) == len(chosen) - held
+    assert len([fragment for part in moved for fragment in part.fragments]) == (
+        1 if max_held == 1 << 20 else 2
+    )
     assert sum(part.num_rows for part in moved) == len(chosen)
     rows = union_rows((part.rows for part in moved), disjoint=True)
     deletions = run_delete(table, LocalRunner(True), rows=rows)

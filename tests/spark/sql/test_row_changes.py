@@ -50,11 +50,14 @@ def files(root: Path, name: str) -> set[str]:
 
 
 def test_tasks_that_scan_the_rows_write_them(spark: Any, root: Path) -> None:
-    """There is no shuffle, and the few rows of several tasks share a fragment."""
+    """There is no shuffle. Rows of few bytes of several tasks share a fragment, and keep their ids."""
     path = root / "scanned.lance"
     ids = pa.array(range(1_200_000), pa.int32())
     lance.write_dataset(
-        pa.table({"id": ids, "v": ids, "a": ids, "b": ids}), path, max_rows_per_file=500_000
+        pa.table({"id": ids, "v": ids, "a": ids, "b": ids}),
+        path,
+        max_rows_per_file=500_000,
+        enable_stable_row_ids=True,
     )
 
     def fragments() -> list[int]:
@@ -76,15 +79,18 @@ def test_tasks_that_scan_the_rows_write_them(spark: Any, root: Path) -> None:
             spark.sql(text)
             assert fragments() == expected
         spark.sql(f"UPDATE {NAME}.scanned SET v = 0 WHERE id % 10 = 3")
+        # The rows of all tasks.
+        assert fragments()[4:] == [120_000]
+        spark.sql(f"UPDATE {NAME}.scanned SET v = 5 WHERE id % 10 > 3")
     finally:
         spark.conf.unset("spark.lance.pushdown.local")
     # Each task has written the rows of a fragment.
-    assert sum(fragments()[4:]) == 120_000
-    assert len(fragments()) > 5
-    rows = lance.dataset(str(path)).to_table().sort_by("id").to_pydict()
+    assert sum(fragments()[4:]) == 720_000 - 5
+    assert len(fragments()) > 6
+    rows = lance.dataset(str(path)).to_table(with_row_id=True).sort_by("id").to_pydict()
     kept = [i for i in range(1_200_000) if i % 250_000 != 8]
-    assert rows["id"] == kept
-    values = [0 if i % 10 == 3 else 1 - i if i % 100_000 == 7 else 1 + i for i in kept]
+    assert rows["id"] == rows["_rowid"] == kept
+    values = [(0 if i % 10 == 3 else 5) if i % 10 > 2 else 1 + i for i in kept]
     assert rows["v"] == values
 
 

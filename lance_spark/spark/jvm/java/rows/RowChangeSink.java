@@ -42,7 +42,7 @@ public class RowChangeSink extends NamedTable {
   /** Lets the tasks of a scan write its rows. */
   void takeRowsOf(WritingScan scan) {
     write.put("in_scan_order", Boolean.TRUE);
-    write.put("rows_for_commit", Integer.valueOf(scan.rowsForCommit));
+    write.put("tasks", Integer.valueOf(scan.tasks));
   }
 
   public Set capabilities() {

@@ -15,14 +15,12 @@ import org.apache.spark.sql.execution.datasources.v2.V2ScanRelationPushDown$;
  * its rows are then in the order of their addresses in each fragment.
  *
  * <p>Each such task writes a fragment of the rows that move. If there are many tasks, the rows are
- * shuffled to fewer. A task gives a few rows to the commit, which writes those of all tasks together.
+ * shuffled to fewer. A task gives few bytes of rows to the commit, which writes those of all tasks to
+ * one fragment.
  */
 final class WritingScan {
   /** Most tasks that write fragments of rows that move. */
   private static final int MAX_TASKS = 16;
-
-  /** Most rows that the commit writes. */
-  private static final int MAX_ROWS_OF_COMMIT = 8192;
 
   /** The query, whose scan is planned. */
   final LogicalPlan query;
@@ -30,13 +28,13 @@ final class WritingScan {
   /** Whether the tasks of the scan write; otherwise there are too many. */
   final boolean isWriting;
 
-  /** Rows up to which a task gives its rows to the commit. */
-  final int rowsForCommit;
+  /** How many tasks write. */
+  final int tasks;
 
-  private WritingScan(LogicalPlan query, boolean isWriting, int rowsForCommit) {
+  private WritingScan(LogicalPlan query, boolean isWriting, int tasks) {
     this.query = query;
     this.isWriting = isWriting;
-    this.rowsForCommit = rowsForCommit;
+    this.tasks = tasks;
   }
 
   /**
@@ -61,16 +59,13 @@ final class WritingScan {
     }
     Object scan = ((DataSourceV2ScanRelation) leaf).scan();
     if (scan instanceof DriverRowsScan) {
-      return new WritingScan(new Repartition(1, false, planned), true, 0);
+      return new WritingScan(new Repartition(1, false, planned), true, 1);
     }
     if (!(scan instanceof RequestScan)) {
       return null;
     }
     int tasks = ((RequestScan) scan).planInputPartitions().length;
-    if (!mode.equals("rows") || tasks == 1) {
-      return new WritingScan(planned, true, 0);
-    }
-    return new WritingScan(planned, tasks <= MAX_TASKS, MAX_ROWS_OF_COMMIT / tasks);
+    return new WritingScan(planned, !mode.equals("rows") || tasks <= MAX_TASKS, tasks);
   }
 
   /** Returns the relation of a query that chooses and computes columns of its rows, or null. */
