@@ -79,10 +79,38 @@ def _connect(driver: Mapping[str, Any]) -> Any:
     values = (str(driver["port"]), driver["secret"])
     os.environ.update(zip(_VARIABLES, values, strict=True))
     try:
-        return launch_gateway()  # type: ignore[no-untyped-call]
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]
     finally:
         for name in _VARIABLES:
             del os.environ[name]
+    client = gateway._gateway_client
+    client.converters = [_NumpyConverter.around(converter) for converter in client.converters]
+    return gateway
+
+
+class _NumpyConverter:
+    """Asks a converter of pyspark about values of numpy alone.
+
+    pyspark asks its converters about each argument, also about a string. The converters for numpy
+    then import the modules of pyspark's tests, and pandas with them.
+    """
+
+    def __init__(self, converter: Any) -> None:
+        self._converter = converter
+        self.convert = converter.convert
+
+    @classmethod
+    def around(cls, converter: Any) -> Any:
+        """Return a converter of py4j's list, which asks less if it is one for numpy."""
+        from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
+
+        is_numpy = isinstance(converter, (NumpyArrayConverter, NumpyScalarConverter))
+        return cls(converter) if is_numpy else converter
+
+    def can_convert(self, value: object) -> bool:
+        """Return whether the converter takes a value."""
+        of_numpy = any(base.__module__ == "numpy" for base in type(value).__mro__)
+        return of_numpy and self._converter.can_convert(value)
 
 
 def call_argument(spark: Any, driver: Mapping[str, Any]) -> Any:
@@ -131,7 +159,6 @@ def _release(context: Any) -> None:
     """Free what a context made: a server for accumulators, and a folder."""
     if context is None:
         return
-    server = context._accumulatorServer
-    server.shutdown()
-    server.server_close()
+    # The server ends when the last connection has waited for a second: nobody waits for that.
+    threading.Thread(target=context._accumulatorServer.shutdown, daemon=True).start()
     shutil.rmtree(context._temp_dir, ignore_errors=True)
