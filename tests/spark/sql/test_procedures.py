@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lance
+import numpy as np
 import pytest
+from py4j.protocol import INPUT_CONVERTER
+from pyspark import java_gateway
 from pyspark.errors import AnalysisException
+
+from lance_spark.spark.catalog.procedures import driving
 
 NAME = "procedures"
 
@@ -97,3 +105,40 @@ def test_errors_of_spark_in_a_procedure_have_a_condition(spark: Any, root: Path)
     with pytest.raises(AnalysisException, match="CAST_INVALID_INPUT") as caught:
         call(spark, "delete('words', 'cast(word AS INT) = id')")
     assert caught.value.getCondition() == "LANCE_ERROR"
+
+
+def test_a_statement_does_not_wait_for_the_server_of_accumulators(tmp_path: Path) -> None:
+    """pyspark's server polls for a second before it ends, which no statement needs."""
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    def shutdown() -> None:
+        may_end.wait(60)
+        has_ended.set()
+
+    folder = tmp_path / "spark"
+    folder.mkdir()
+    server = SimpleNamespace(shutdown=shutdown)
+    driving._release(SimpleNamespace(_accumulatorServer=server, _temp_dir=str(folder)))
+    assert not has_ended.is_set()
+    assert not folder.exists()
+    may_end.set()
+    assert has_ended.wait(60)
+
+
+def test_the_arguments_of_a_call_do_not_load_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyspark's converters for numpy import the modules of its tests, which import pandas."""
+    client = SimpleNamespace(converters=INPUT_CONVERTER)
+    gateway = SimpleNamespace(_gateway_client=client)
+    monkeypatch.setattr(java_gateway, "launch_gateway", lambda: gateway)
+    assert driving._connect({"port": 1, "secret": "s"}) is gateway
+
+    def converted(value: object) -> bool:
+        return any(converter.can_convert(value) for converter in client.converters)
+
+    assert converted(np.int64(1))
+    assert converted(np.arange(2))
+    assert converted([1])
+    # An import of the module fails from here on.
+    monkeypatch.setitem(sys.modules, "pyspark.testing.utils", None)
+    assert not converted("text")
+    assert not converted(1)

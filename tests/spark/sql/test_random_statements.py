@@ -12,7 +12,7 @@ import pytest
 
 import lance_spark
 from tests.support.cells import number_of
-from tests.support.spark.random_statements import COLUMNS, SCHEMA, Statements
+from tests.support.spark.random_statements import COLUMNS, MATCHES, SCHEMA, Statements
 
 SEQUENCES = number_of(2, 500)
 LENGTH = 5
@@ -51,11 +51,17 @@ def test_statements(spark: Any, catalog: tuple[str, Path], seed: int) -> None:
         new = statements.rows(count)
         spark.createDataFrame(new, SCHEMA).coalesce(1).writeTo(table).append()
         rows += new
+    if seed % 4 in (1, 2):
+        spark.sql(f"ALTER TABLE {table} CREATE INDEX ids USING btree (id)")
     for step in range(LENGTH):
         before = ids(spark, table)
         spark.createDataFrame(rows, SCHEMA).createOrReplaceTempView("model")
         spark.createDataFrame(statements.source(), SCHEMA).createOrReplaceTempView("source")
-        statement = statements.statement()
+        # Every other statement is a merge. The tables of all seeds have each condition.
+        number = 3 * seed + seed // 4 + step // 2
+        statement = (
+            statements.statement() if step % 2 else statements.merge(MATCHES[number % len(MATCHES)])
+        )
         expected = [tuple(row) for row in spark.sql(statement.query).collect()]
         version = lance.dataset(path).version
         spark.sql(statement.text.format(table=table))

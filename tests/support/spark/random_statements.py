@@ -31,6 +31,16 @@ _VALUES = {
     "s": ("concat({t}s, '{n}')", "'s{n}'", "NULL", "upper({t}s)"),
     "st": ("named_struct('a', {n}, 'b', {t}s)", "NULL", "{t}st"),
 }
+#: Conditions of merges, and whether each new id of the source matches no row. A row of the source
+#: may match several rows of the table, and a row of the table at most one of the source.
+MATCHES = (
+    ("t.id = s.id", True),
+    ("t.id <=> s.id", True),
+    ("t.k = s.id", False),
+    ("t.id = s.id AND t.k <=> s.k", False),
+    ("t.id = s.id AND (t.k < {n} OR s.s IS NULL)", False),
+    ("s.id = t.id + 1 AND s.k > {n}", False),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,7 @@ class Statements:
     def statement(self) -> Statement:
         """Return a statement."""
         make: Callable[[], Statement] = self._random.choice(
-            (self._delete, self._delete_in, self._update, self._update, self._merge, self._merge)
+            (self._delete, self._delete_in, self._update, self.merge)
         )
         return make()
 
@@ -130,14 +140,18 @@ class Statements:
             f"SELECT {', '.join(columns)} FROM model",
         )
 
-    def _merge(self) -> Statement:
-        """Return a merge: its query joins both sides, and takes the first clause that applies."""
+    def merge(self, match: tuple[str, bool] = MATCHES[0]) -> Statement:
+        """Return a merge with one of `MATCHES`. Its query joins both sides, and takes the first
+        clause that applies.
+        """
+        on = match[0].format(n=self._random.randrange(8))
         clauses: list[tuple[str, str, dict[str, str] | None]] = []
         texts: list[str] = []
         matched, target = "t_here AND s_here", "t_here AND s_here IS NULL"
         for _ in range(self._random.choice((0, 1, 2))):
             self._clause(clauses, texts, matched, "WHEN MATCHED", ("t.", "s."))
-        if self._random.random() < 0.6:
+        # Without the second part, a new row could have the id of another.
+        if self._random.random() < 0.6 and match[1]:
             condition = self._condition("s.")
             texts.append(
                 f"WHEN NOT MATCHED AND {condition} THEN INSERT (id, k, s) VALUES (id, k + 1, s)"
@@ -154,10 +168,10 @@ class Statements:
         deleted = [number for number, (_, _, values) in enumerate(clauses) if values is None]
         removed = f"AND c NOT IN ({', '.join(map(str, deleted))})" if deleted else ""
         return Statement(
-            f"MERGE INTO {{table}} t USING source s ON t.id = s.id {' '.join(texts)}",
+            f"MERGE INTO {{table}} t USING source s ON {on} {' '.join(texts)}",
             f"SELECT {', '.join(columns)} FROM (SELECT t, s, t_here, CASE {chosen} ELSE -1 END AS c"
-            " FROM (SELECT struct(*) AS t, id AS t_id, true AS t_here FROM model) FULL OUTER JOIN"
-            " (SELECT struct(*) AS s, id AS s_id, true AS s_here FROM source) ON t_id = s_id)"
+            " FROM (SELECT struct(*) AS t, true AS t_here FROM model) FULL OUTER JOIN"
+            f" (SELECT struct(*) AS s, true AS s_here FROM source) ON {on})"
             f" WHERE (t_here OR c >= 0) {removed}",
         )
 

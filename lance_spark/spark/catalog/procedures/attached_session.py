@@ -90,6 +90,6 @@ def _release(context: Any) -> None:
     if context is None:
         return
     server, folder = pyspark_names.resources_of(context)
-    server.shutdown()
-    server.server_close()
+    # The server ends when the last connection has waited for a second: nobody waits for that.
+    threading.Thread(target=server.shutdown, daemon=True).start()
     shutil.rmtree(folder, ignore_errors=True)

@@ -106,10 +106,38 @@ def connect_to(port: int, secret: str) -> Any:
 
     os.environ.update(zip(_GATEWAY_VARIABLES, (str(port), secret), strict=True))
     try:
-        return launch_gateway()  # type: ignore[no-untyped-call]
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]
     finally:
         for name in _GATEWAY_VARIABLES:
             del os.environ[name]
+    client = gateway._gateway_client
+    client.converters = [_NumpyConverter.around(converter) for converter in client.converters]
+    return gateway
+
+
+class _NumpyConverter:
+    """Asks a converter of pyspark about values of numpy alone.
+
+    pyspark asks its converters about each argument, also about a string. The converters for numpy
+    then import the modules of pyspark's tests, and pandas with them.
+    """
+
+    def __init__(self, converter: Any) -> None:
+        self._converter = converter
+        self.convert = converter.convert
+
+    @classmethod
+    def around(cls, converter: Any) -> Any:
+        """Return a converter of py4j's list, which asks less if it is one for numpy."""
+        from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
+
+        is_numpy = isinstance(converter, (NumpyArrayConverter, NumpyScalarConverter))
+        return cls(converter) if is_numpy else converter
+
+    def can_convert(self, value: object) -> bool:
+        """Return whether the converter takes a value."""
+        of_numpy = any(base.__module__ == "numpy" for base in type(value).__mro__)
+        return of_numpy and self._converter.can_convert(value)
 
 
 @contextmanager
