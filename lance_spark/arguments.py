@@ -14,7 +14,7 @@ r"""Type checks of the arguments of public functions, derived from their annotat
 
 `| None` may follow. Arguments with any other annotation are not checked.
 
-`takes_keywords` adds keywords that only pylance has: another name, no effect, or a clear refusal.
+`pylance_keywords` adds keywords that only pylance has: another name, no effect, or a clear refusal.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ _CHECKS: dict[str, tuple[_Check, str]] = {
 _MINIMUMS = {"conflict_retries": 0, "max_retries": 0}
 #: Errors show values of these types. Other values can be long or contain secrets.
 _SHOWN_TYPES = (bool, int, float)
-#: The attribute of a function with the keywords of `takes_keywords`.
+#: The attribute of a function with the keywords of `pylance_keywords`.
 _KEYWORDS = "_keywords_of_pylance"
 
 
@@ -170,7 +170,7 @@ Refusals = Mapping[str, tuple[Collection[object], str]]
 
 
 class Keywords(NamedTuple):
-    """Keywords that a function takes besides its parameters; see `takes_keywords`."""
+    """Keywords that a function takes besides its parameters; see `pylance_keywords`."""
 
     renamed: Mapping[str, str]
     unused: Collection[str]
@@ -182,7 +182,7 @@ class Keywords(NamedTuple):
         return {*self.renamed, *self.unused, *self.refused}
 
 
-def takes_keywords(
+def pylance_keywords(
     renamed: Mapping[str, str] | None = None,
     unused: Collection[str] = (),
     refused: Refusals | None = None,
@@ -249,7 +249,7 @@ def takes_keywords(
 
 
 def keywords_of(function: Any) -> Keywords:
-    """Return the keywords that `takes_keywords` gave a function."""
+    """Return the keywords that `pylance_keywords` gave a function."""
     while function is not None:
         keywords: Keywords | None = getattr(function, "__dict__", {}).get(_KEYWORDS)
         if keywords is not None:

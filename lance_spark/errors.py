@@ -42,7 +42,7 @@ class LanceError(Exception):
 
 
 @contextmanager
-def naming(table: str) -> Iterator[None]:
+def error_context(table: str) -> Iterator[None]:
     """Prefix the message of each `LanceError` with the table, unless the message contains it.
 
     The error stays the same object, with its class, attributes and cause. Errors about files

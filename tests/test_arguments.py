@@ -11,18 +11,18 @@ import pytest
 
 import lance_spark
 from lance_spark import BasePath
-from lance_spark.arguments import keywords_of, takes_keywords
+from lance_spark.arguments import keywords_of, pylance_keywords
 from lance_spark.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 
 
-@takes_keywords(
+@pylance_keywords(
     renamed={"where": "filters"}, unused=("hint",), refused={"mode": ((True,), "leave it out")}
 )
 def change(rows: object, filters: object = None) -> tuple[object, object]:
     return rows, filters
 
 
-@takes_keywords(renamed={"title": "name"})
+@pylance_keywords(renamed={"title": "name"})
 @dataclass(frozen=True, slots=True)
 class Named:
     name: str = ""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict, Unpack
 
 import pytest
 
-from lance_spark.arguments import checks_arguments, takes_keywords
+from lance_spark.arguments import checks_arguments, pylance_keywords
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.keywords import (
     Keyword,
@@ -33,7 +33,7 @@ class Ride(Speed, total=False):
     label: Annotated[str | None, Keyword("A name.")]
 
 
-@takes_keywords(unused=["colour"])
+@pylance_keywords(unused=["colour"])
 @checks_arguments
 def ride(wheels: int, **keywords: Unpack[Ride]) -> Ride:
     """Ride.

@@ -8,7 +8,7 @@ from inspect import isfunction, isgeneratorfunction, signature, unwrap
 from typing import Any, ParamSpec, TypeVar
 
 from lance_spark.arguments import checks_arguments
-from lance_spark.errors import naming
+from lance_spark.errors import error_context
 from lance_spark.storage.uri import parse_uri
 
 _T = TypeVar("_T")
@@ -19,8 +19,8 @@ _R = TypeVar("_R")
 def prefixes_errors_by(name_of: Callable[[Any], str]) -> Callable[[type[_T]], type[_T]]:
     """Return a class decorator for public methods and properties that concern one table.
 
-    Errors that they raise name the table (`lance_spark.errors.naming`). Arguments of a wrong type
-    are rejected first (`lance_spark.arguments`).
+    Errors that they raise name the table (`lance_spark.errors.error_context`). Arguments of a wrong
+    type are rejected first (`lance_spark.arguments`).
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def prefixes_errors_at(function: Callable[_P, _R]) -> Callable[_P, _R]:
         uri = signature_of.bind(*args, **kwargs).arguments.get("uri")
         if uri is None:
             return checked(*args, **kwargs)
-        with naming(parse_uri(uri).display):
+        with error_context(parse_uri(uri).display):
             return checked(*args, **kwargs)
 
     return call
@@ -69,14 +69,14 @@ def _named(method: Callable[..., Any], name_of: Callable[[Any], str]) -> Callabl
 
         @wraps(method)
         def generate(self: object, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
-            with naming(name_of(self)):
+            with error_context(name_of(self)):
                 yield from method(self, *args, **kwargs)
 
         return generate
 
     @wraps(method)
     def call(self: object, /, *args: Any, **kwargs: Any) -> Any:
-        with naming(name_of(self)):
+        with error_context(name_of(self)):
             return method(self, *args, **kwargs)
 
     return call

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.arguments import check_least, checks_arguments, takes_keywords
+from lance_spark.arguments import check_least, checks_arguments, pylance_keywords
 from lance_spark.dataset._decorators import prefixes_errors, prefixes_errors_at
 from lance_spark.dataset.changes.write_options import (
     REFUSED,
@@ -37,7 +37,7 @@ from lance_spark.errors import (
     InvalidInputError,
     InvalidOptionError,
     UnsupportedFeatureError,
-    naming,
+    error_context,
 )
 from lance_spark.file.schema.extension_types import extended_schema
 from lance_spark.keywords import also_takes, checked, of_group, parameters_of, without_group
@@ -855,7 +855,7 @@ class Dataset:
 
     # Changes of rows
 
-    @takes_keywords(unused=UNUSED, refused=REFUSED)
+    @pylance_keywords(unused=UNUSED, refused=REFUSED)
     @reports_progress
     def insert(
         self,
@@ -892,7 +892,7 @@ class Dataset:
         keywords.setdefault("storage_options", self._storage_options)
         return self._committed(write_rows(data, self.uri, mode, **keywords))
 
-    @takes_keywords(renamed={"predicate": "filters"})
+    @pylance_keywords(renamed={"predicate": "filters"})
     @reports_progress
     def delete(
         self,
@@ -944,7 +944,7 @@ class Dataset:
         )
         return self._committed(table)
 
-    @takes_keywords(
+    @pylance_keywords(
         renamed={"where": "filters"},
         refused={"data_storage_version": ((), "new files have the file version of the table")},
     )
@@ -1051,7 +1051,7 @@ class Dataset:
 
     # Changes of columns
 
-    @takes_keywords(renamed={"reader_schema": "output_schema"})
+    @pylance_keywords(renamed={"reader_schema": "output_schema"})
     @reports_progress
     def add_columns(
         self,
@@ -1481,7 +1481,7 @@ class Dataset:
 
         return describe_indices(self._table)
 
-    @takes_keywords(renamed={"index_name": "name"})
+    @pylance_keywords(renamed={"index_name": "name"})
     def index_statistics(self, name: str) -> dict[str, Any]:
         """Return numbers about an index, in the form of pylance.
 
@@ -1515,7 +1515,7 @@ class Dataset:
 
         return index_statistics(self._table, name)
 
-    @takes_keywords(refused=REFUSED_OF_INDEXES)
+    @pylance_keywords(refused=REFUSED_OF_INDEXES)
     @reports_progress
     @also_takes(RetryProgressKeywords)
     def create_scalar_index(
@@ -1614,7 +1614,7 @@ class Dataset:
         commit = CommitOptions.of(**of_group(RetryProgressKeywords, options))
         return self._committed(create_index(self._table, request, commit))
 
-    @takes_keywords(refused=REFUSED_OF_VECTORS)
+    @pylance_keywords(refused=REFUSED_OF_VECTORS)
     @reports_progress
     @also_takes(RetryProgressKeywords)
     def create_index(
@@ -1958,7 +1958,7 @@ class Dataset:
 
     # Segments of indexes, for programs that distribute their build
 
-    @takes_keywords(refused=REFUSED_OF_VECTORS)
+    @pylance_keywords(refused=REFUSED_OF_VECTORS)
     @reports_progress
     @also_takes(ProgressKeywords)
     def create_index_uncommitted(
@@ -2436,7 +2436,7 @@ class Dataset:
     # Commits of operations that the caller planned
 
     @classmethod
-    @takes_keywords(
+    @pylance_keywords(
         refused={
             "enable_v2_manifest_paths": REFUSED["enable_v2_manifest_paths"],
             "namespace_client_managed_versioning": (
@@ -2526,7 +2526,7 @@ class Dataset:
         return cls(table, options)
 
     @classmethod
-    @takes_keywords(
+    @pylance_keywords(
         refused={
             "enable_v2_manifest_paths": (
                 (True,),
@@ -2691,7 +2691,7 @@ class Dataset:
 
         return DatasetOptimizer(self)
 
-    @takes_keywords(
+    @pylance_keywords(
         unused=UNUSED_OF_COMPACTION,
         refused={"data_storage_version": ((), "new files have the file version of the table")},
     )
@@ -3285,11 +3285,11 @@ class Dataset:
         self, columns: Sequence[str] | None = None, blob_handling: str | None = None
     ) -> pa.Schema:
         """Return the Arrow schema of a read, with stored types in place of extension types."""
-        with naming(self._table.store.display):
+        with error_context(self._table.store.display):
             return self._reader.select(columns, blob_handling).to_arrow()
 
 
-@takes_keywords(
+@pylance_keywords(
     renamed={"asof": "timestamp"},
     unused=(
         "block_size",

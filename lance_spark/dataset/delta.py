@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.errors import InvalidInputError, UnsupportedFeatureError, naming
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError, error_context
 from lance_spark.scan.fragment import row_meta
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class DatasetDelta:
         """
         if self._begin > self._end:
             # The answer would have the ids of rows that later versions inserted.
-            with naming(self._dataset.uri):
+            with error_context(self._dataset.uri):
                 raise InvalidInputError(
                     f"begin_version {self._begin} is later than end_version {self._end}; swap them"
                 )
@@ -131,7 +131,7 @@ class DatasetDelta:
         if version != dataset.version:
             dataset = dataset.checkout_version(version)
         if not dataset._table.manifest.flags.stable_row_ids:
-            with naming(dataset.uri):
+            with error_context(dataset.uri):
                 raise UnsupportedFeatureError(
                     f"version {version} has no stable row ids, so it does not record when rows "
                     "were created; write the table with enable_stable_row_ids, or read its change "

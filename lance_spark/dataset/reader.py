@@ -261,11 +261,13 @@ class VersionReader:
         uses_indexes = given["use_scalar_index"] is not False
         if uses_indexes and conditions and manifest.index_section is not None:
             candidates = self._candidates(conditions)
-        left = frozenset() if candidates is None else candidates.left
+        left = frozenset() if candidates is None else candidates.deferred_fragments
         if manifest.flags.stable_row_ids:
             row_meta.check_row_ids(fragments, read)
             # Tasks that search indexes find rows by their ids.
-            selected = row_meta.light(selected, (*read, *((row_meta.ROW_ID,) if left else ())))
+            selected = row_meta.without_unused_lineage(
+                selected, (*read, *((row_meta.ROW_ID,) if left else ()))
+            )
         if candidates is not None:
             kept = candidates.rows.keys() | left
             selected = [fragment for fragment in selected if fragment.id in kept]
@@ -543,7 +545,7 @@ class VersionReader:
         if candidates is not None:
             from lance_spark.scan.pruning.narrowing import narrowed
 
-            groups = narrowed(groups, candidates.rows, 1 << 62, candidates.left)
+            groups = narrowed(groups, candidates.rows, 1 << 62, candidates.deferred_fragments)
         if row_meta.needs(read, row_meta.ROW_OFFSET):
             groups = with_positions(groups, row_meta.first_positions(self.fragments))
         return groups[0] if groups else ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 import pyarrow as pa
 
-from lance_spark.arguments import takes_keywords
+from lance_spark.arguments import pylance_keywords
 from lance_spark.dataset._decorators import prefixes_errors_at
 from lance_spark.dataset.changes.write_options import (
     REFUSED,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lance_spark.table.commit.write_job import Mode
 
 
-@takes_keywords(renamed={"data_obj": "data"}, unused=UNUSED, refused=REFUSED)
+@pylance_keywords(renamed={"data_obj": "data"}, unused=UNUSED, refused=REFUSED)
 @prefixes_errors_at
 @reports_progress
 def write_dataset(

@@ -19,7 +19,7 @@ import numpy as np
 
 from lance_spark import progress
 from lance_spark.dataset.dataset import Dataset
-from lance_spark.errors import InvalidInputError, LanceError, naming
+from lance_spark.errors import InvalidInputError, LanceError, error_context
 from lance_spark.file.open import open_file
 from lance_spark.inspect.indexes import index_facts
 from lance_spark.inspect.pages import ColumnPages, columns_of
@@ -141,7 +141,7 @@ def facts_of(
     >>> facts = facts_of(open_dataset("/data/orders.lance"))
     >>> {column.path: column.num_bytes for column in facts.columns}
     """
-    with naming(dataset._table.store.display):
+    with error_context(dataset._table.store.display):
         return _facts_of(dataset, versions, fragments, columns, files)
 
 

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.errors import CorruptTableError, InvalidInputError, naming
+from lance_spark.errors import CorruptTableError, InvalidInputError, error_context
 from lance_spark.file.matrices import without_sliced_matrices
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
@@ -142,7 +142,7 @@ class MemWalTask:
         rewriter = RowRewriter(table, schema, names, tag=self.tag, first=self.first)
         key = primary_key(schema)
         keys = KeyFilter([path[-1].arrow_field.type for path in key])
-        with naming(table.store.display), abort_on_error(rewriter.abort):
+        with error_context(table.store.display), abort_on_error(rewriter.abort):
             fresh = _newest_rows(table, self.shards) if key else _all_rows(table, self.shards)
             rows, addresses = _find(table, fresh) if key else _NO_MATCHES
             is_deleted = fresh.rows.column(TOMBSTONE).to_numpy()

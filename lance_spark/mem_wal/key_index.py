@@ -22,8 +22,8 @@ from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.btree import (
     DATA_FILE,
     VALUES,
+    BTreePages,
     BTreeWriter,
-    Pages,
     cached_pages,
     open_data,
 )
@@ -95,7 +95,7 @@ class KeyPages:
     """The keys of all rows of an SSTable in order, in pages. The process keeps what was read."""
 
     files: KeyIndexFiles
-    pages: Pages
+    pages: BTreePages
 
     @classmethod
     def open(cls, paths: TablePaths, dtype: pa.DataType, num_rows: int) -> KeyPages | None:

@@ -32,7 +32,7 @@ from lance_spark.errors import (
     InvalidInputError,
     LanceError,
     StorageError,
-    naming,
+    error_context,
 )
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.field import Field, check_unique
@@ -90,7 +90,7 @@ def write_sstable(
         raise InvalidInputError(f"{table.store.display}: an SSTable needs one row or more")
     folder = new_sstable_folder(generation)
     path = sstable_path(shard, folder)
-    with naming(table.store.display):
+    with error_context(table.store.display):
         keys = key_columns(table.schema, rows)
         try:
             _write(table, TablePaths(table.store.below(path)), rows, keys, properties or {})

@@ -22,7 +22,7 @@ from lance_spark.errors import (
     StorageError,
     UncertainCommitError,
     UnsupportedFeatureError,
-    naming,
+    error_context,
 )
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.options import Backoff, CommitOptions, replan_on_conflict
@@ -96,7 +96,7 @@ def retry_on_conflict(
     started = time.monotonic()
 
     def attempt(current: OpenTable) -> _Result:
-        with naming(current.store.display):
+        with error_context(current.store.display):
             return change(current)
 
     def replan(current: OpenTable, error: CommitConflictError) -> OpenTable | None:

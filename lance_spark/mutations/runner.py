@@ -188,7 +188,7 @@ def new_tag() -> bytes:
 def abort_on_error(abort: Callable[[], object]) -> Iterator[None]:
     """Call `abort`, which deletes the files of a task, if the task raises an error.
 
-    Errors of `abort` are ignored: `sweep` deletes the remaining files.
+    Errors of `abort` are ignored: `delete_orphans` deletes the remaining files.
     """
     try:
         yield
@@ -198,7 +198,7 @@ def abort_on_error(abort: Callable[[], object]) -> Iterator[None]:
         raise
 
 
-def sweep(
+def delete_orphans(
     table: OpenTable,
     tag: bytes,
     committed: Manifest | Iterable[Manifest] | None = None,
@@ -239,10 +239,12 @@ def sweep(
         files = tuple(DataFile(name, (), (), 0, 0, 0, target) for name in unused)
         delete_fragments(table.paths, [Fragment(0, files, 0)])
         count += len(unused)
-    return count + _sweep_deletions(table.store, tag, deletions)
+    return count + _delete_orphaned_deletions(table.store, tag, deletions)
 
 
-def sweep_failed(table: OpenTable, tag: bytes, targets: Sequence[int | None]) -> None:
+def delete_orphans_of_failed_job(
+    table: OpenTable, tag: bytes, targets: Sequence[int | None]
+) -> None:
     """Delete the files of a job that no version since its start refers to.
 
     The job may have failed, or a newer version may lack files of the version that it committed. All
@@ -251,7 +253,7 @@ def sweep_failed(table: OpenTable, tag: bytes, targets: Sequence[int | None]) ->
     job may still be under way.
 
     - `table`: The version that the job started from.
-    - `targets`: As for `sweep`.
+    - `targets`: As for `delete_orphans`.
 
     Raises StorageError.
     """
@@ -263,10 +265,10 @@ def sweep_failed(table: OpenTable, tag: bytes, targets: Sequence[int | None]) ->
         open_table(table.store.uri, version=version, storage_options=options).manifest
         for version in range(table.version + 1, newest.version)
     )
-    sweep(table, tag, [*older, newest], targets=targets)
+    delete_orphans(table, tag, [*older, newest], targets=targets)
 
 
-def _sweep_deletions(store: ObjectStore, tag: bytes, committed: set[str]) -> int:
+def _delete_orphaned_deletions(store: ObjectStore, tag: bytes, committed: set[str]) -> int:
     names = [name for name in store.list_names(DELETIONS) if has_tag(name, tag)]
     unused = [name for name in names if name not in committed]
     store.delete([join(DELETIONS, name) for name in unused])

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.errors import InvalidInputError, naming
+from lance_spark.errors import InvalidInputError, error_context
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.column_reader import rows_without_columns
@@ -207,7 +207,7 @@ def _take(
     starts = first_positions(fragments) if needs(schema.fields, ROW_OFFSET) else {}
     if open_files is not None and paths.store.is_local:
         counts = ScanMetrics() if metrics is None else metrics
-        with naming(paths.store.display):
+        with error_context(paths.store.display):
             physical = [
                 (part, live_to_physical(rows, read_deletions(paths, part)) if is_live else rows)
                 for part, rows in pieces
@@ -229,7 +229,7 @@ def _take(
             metrics=counts,
         )
         try:
-            with naming(paths.store.display):
+            with error_context(paths.store.display):
                 batch = reader.take(rows) if is_live else reader.read(rows)
         except BaseException:
             reader.close()

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lance_spark._forks import ForkLock
 from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_any
-from lance_spark.errors import naming
+from lance_spark.errors import error_context
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.ahead import AT_ONCE, Admit, parts_ahead
@@ -194,7 +194,7 @@ class ScanTask:
         """
         counted = ScanMetrics() if metrics is None else metrics
         if open_files is not None:
-            with naming(parse_uri(self.uri).display):
+            with error_context(parse_uri(self.uri).display):
                 few = self._few_rows(paths, open_files, counted)
             if few is not None:
                 yield from self._counted(few, counted)
@@ -213,7 +213,7 @@ class ScanTask:
             if prefetch and self.num_rows > _FEW_ROWS:
                 pieces = read_ahead(pieces)
         try:
-            with naming(parse_uri(self.uri).display):
+            with error_context(parse_uri(self.uri).display):
                 begun = perf_counter_ns()
                 for piece in pieces:
                     counted.batch_load_time_ns += perf_counter_ns() - begun

@@ -111,7 +111,7 @@ def top_batches(task: ScanTask, top: FirstRows, metrics: ScanMetrics) -> Iterato
         yield from table.to_batches(max_chunksize=task.batch_size)
 
 
-class Collector:
+class TopRowsCollector:
     """Collects the first rows by some keys, of batches that come one after the other.
 
     Rows with equal keys keep their order. Without a count, all rows are kept until the end.
@@ -163,7 +163,9 @@ def _first_addresses(task: ScanTask, top: TopRows, metrics: ScanMetrics) -> npt.
     ids = [field.id for field in top.fields]
     columns = [ids.index(key.field.id) for key in top.keys]
     read = replace(task, lance_schema=Schema((*top.fields, row_meta.ROW_ADDRESS)))
-    collector = Collector(top.keys, [read.schema.types[column] for column in columns], top.count)
+    collector = TopRowsCollector(
+        top.keys, [read.schema.types[column] for column in columns], top.count
+    )
     for batch in read.batches(metrics):
         collector.add([batch.column(column) for column in columns], batch.column(len(ids)))
     return collector.numbers()

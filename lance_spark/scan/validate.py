@@ -27,7 +27,7 @@ from itertools import islice, pairwise
 from pyroaring import BitMap
 
 from lance_spark import progress
-from lance_spark.errors import CorruptError, CorruptTableError, MissingFileError, naming
+from lance_spark.errors import CorruptError, CorruptTableError, MissingFileError, error_context
 from lance_spark.file.open import open_file
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
@@ -69,7 +69,7 @@ def validate(table: OpenTable) -> None:
         return
     table_name = table.store.display
     if len(problems) == 1:
-        with naming(table_name):
+        with error_context(table_name):
             raise CorruptTableError(problems[0])
     has_more = len(problems) > MAX_PROBLEMS
     listed = "".join(f"\n  {problem}" for problem in problems[:MAX_PROBLEMS])
@@ -193,7 +193,7 @@ def _check_file(
             )
         # A file of version 0.1 has no column indices, only field ids.
         columns = dict(zip(file.fields, file.column_indices, strict=False))
-        with naming(reader.source.name):
+        with error_context(reader.source.name):
             reader.check_columns(list(fields), columns)
 
 

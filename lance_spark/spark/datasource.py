@@ -95,7 +95,7 @@ class LanceDataSource(DataSource):
         UnsupportedError
             A request has parts that this release does not support.
         """
-        from lance_spark.errors import naming
+        from lance_spark.errors import error_context
         from lance_spark.spark.catalog.calls import CallReader, take_call
         from lance_spark.spark.pushdown.request import take_request
 
@@ -129,7 +129,7 @@ class LanceDataSource(DataSource):
             from lance_spark.spark.pushdown.columnar import to_streams
 
             columnar = to_streams(schema)
-        with naming(display(options.path)):
+        with error_context(display(options.path)):
             return LanceReader(options, columns, request, columnar)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -164,7 +164,7 @@ class LanceDataSource(DataSource):
         An option that is wrong is an error of the first call of the reader: Spark hides errors of
         this method behind one of its own.
         """
-        from lance_spark.errors import LanceError, naming
+        from lance_spark.errors import LanceError, error_context
         from lance_spark.spark.options.feed import FeedOptions
         from lance_spark.spark.options.read import ReadOptions
         from lance_spark.spark.pushdown.request import PushedScan, refused, take_request
@@ -176,7 +176,7 @@ class LanceDataSource(DataSource):
         request = take_request(schema)
         try:
             options = ReadOptions.parse(options_of(first, self.options))
-            with naming(display(options.path)):
+            with error_context(display(options.path)):
                 feed = FeedOptions.parse(options)
                 if request is None:
                     return LanceStreamReader(options, feed, schema)

@@ -29,7 +29,12 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from lance_spark.errors import LanceError, StorageError, UncertainCommitError
-from lance_spark.mutations.runner import Runner, new_tag, sweep, sweep_failed
+from lance_spark.mutations.runner import (
+    Runner,
+    delete_orphans,
+    delete_orphans_of_failed_job,
+    new_tag,
+)
 from lance_spark.spark.job_monitor import progress_line, raised_by_task, wait_for_attempts
 from lance_spark.spark.jvm.classes import is_connect
 from lance_spark.spark.python_process import TaskObject
@@ -166,9 +171,9 @@ class Job(AbstractContextManager["Job"]):
         self._wait_for_attempts()
         with suppress(LanceError):
             if manifest is None:
-                sweep_failed(self._table, self.tag, self._targets())
+                delete_orphans_of_failed_job(self._table, self.tag, self._targets())
             else:
-                sweep(self._table, self.tag, manifest, targets=self._targets())
+                delete_orphans(self._table, self.tag, manifest, targets=self._targets())
 
     def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
         if error is None or self._is_committed or isinstance(error, UncertainCommitError):
@@ -181,7 +186,7 @@ class Job(AbstractContextManager["Job"]):
             return
         with suppress(Exception):
             self._wait_for_attempts()
-            sweep_failed(self._table, self.tag, self._targets())
+            delete_orphans_of_failed_job(self._table, self.tag, self._targets())
 
     def _targets(self) -> tuple[int | None, ...]:
         """Return the base paths to which tasks may have written, and None for the table's root."""

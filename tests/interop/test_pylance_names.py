@@ -9,7 +9,7 @@ import lance
 import pytest
 
 from docs.generated import completed
-from lance_spark.arguments import takes_keywords
+from lance_spark.arguments import pylance_keywords
 from tests.support.pylance_names import page
 from tests.support.pylance_names.names import Name
 from tests.support.pylance_names.signatures import differences
@@ -89,12 +89,12 @@ _WITHOUT = {"lance.FragmentMetadata", "lance.lance.LanceFileWriter"}
 
 
 def test_each_parameter_is_taken_or_refused_by_name() -> None:
-    """`lance_spark.arguments.takes_keywords` takes those that a function does not have."""
+    """`lance_spark.arguments.pylance_keywords` takes those that a function does not have."""
     lacking = {row.name.path for row in page.rows()[0] if "without `" in row.remark}
     assert lacking == _WITHOUT
 
 
-@takes_keywords(renamed={"uri": "path"}, unused=("mode",), refused={"lock": ((), "no locks")})
+@pylance_keywords(renamed={"uri": "path"}, unused=("mode",), refused={"lock": ((), "no locks")})
 def _with_keywords(rows: object, path: str) -> None: ...
 
 

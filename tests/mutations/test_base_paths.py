@@ -17,7 +17,7 @@ from lance_spark.errors import InvalidInputError, InvalidOptionError, StorageErr
 from lance_spark.inspect.collect import base_facts, facts_of
 from lance_spark.inspect.html import as_html
 from lance_spark.inspect.text import as_text
-from lance_spark.mutations.compaction.task import CompactionTask
+from lance_spark.mutations.compaction.task import CompactionGroupTask
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.paths import BasePath
 from tests.support.tables.pylance_written import rows
@@ -164,14 +164,14 @@ def test_moving_fragments(tmp_path: Path) -> None:
 def test_a_failed_move_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = new_table(tmp_path)
     before = data_files(tmp_path)
-    run = CompactionTask.run
+    run = CompactionGroupTask.run
 
-    def fail(task: CompactionTask) -> Any:
+    def fail(task: CompactionGroupTask) -> Any:
         if task.fragments[0].id == 2:
             raise StorageError("the disk is full")
         return run(task)
 
-    monkeypatch.setattr(CompactionTask, "run", fail)
+    monkeypatch.setattr(CompactionGroupTask, "run", fail)
     with pytest.raises(StorageError, match="full"):
         dataset.move_fragments("cold")
     assert data_files(tmp_path) == before

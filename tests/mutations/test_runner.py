@@ -18,7 +18,13 @@ from lance_spark.mutations.compaction.options import CompactionOptions
 from lance_spark.mutations.compaction.run import compact
 from lance_spark.mutations.rows.delete import DeleteTask, delete_rows, plan_delete
 from lance_spark.mutations.rows.update import plan_update, update_rows
-from lance_spark.mutations.runner import LocalRunner, Runner, new_tag, sweep, write_and_delete
+from lance_spark.mutations.runner import (
+    LocalRunner,
+    Runner,
+    delete_orphans,
+    new_tag,
+    write_and_delete,
+)
 from lance_spark.scan.fragment.row_meta import with_all
 from lance_spark.scan.predicates.sql import parse_predicate
 from lance_spark.table.commit.options import CommitOptions
@@ -55,7 +61,7 @@ def test_results_come_in_the_order_of_the_tasks() -> None:
 
 
 @pytest.mark.parametrize("change", ["delete", "update rows", "update columns", "add", "compact"])
-def test_a_sweep_finds_files_of_repeated_tasks(tmp_path: Path, change: str) -> None:
+def test_orphans_of_repeated_tasks_are_deleted(tmp_path: Path, change: str) -> None:
     path = tmp_path / "t"
     table, runner, other_runner = table_of(path), Twice(), Twice()
     delete_rows(table, [("id", "==", 3)], None, COMMIT, other_runner)
@@ -78,24 +84,26 @@ def test_a_sweep_finds_files_of_repeated_tasks(tmp_path: Path, change: str) -> N
     written = named(path) - before
     assert written < added
     rows = lance.dataset(path).to_table()
-    of_other = sweep(table, other_runner.tag, committed=open_table(str(path), version=2).manifest)
+    of_other = delete_orphans(
+        table, other_runner.tag, committed=open_table(str(path), version=2).manifest
+    )
     assert of_other == 1
-    assert sweep(table, runner.tag, table.manifest) == len(added - written) - 1
+    assert delete_orphans(table, runner.tag, table.manifest) == len(added - written) - 1
     assert files(path) == named(path)
     lance.dataset(path).validate()
     assert lance.dataset(path).to_table() == rows
 
 
-def test_a_sweep_keeps_the_overlays_of_the_job(tmp_path: Path) -> None:
+def test_overlays_of_the_job_are_no_orphans(tmp_path: Path) -> None:
     table, runner = table_of(tmp_path / "t"), Twice()
     updates = {"text": pa.scalar("new")}
     table = update_rows(table, updates, [("id", ">", 90)], "overlay", COMMIT, runner)
     rows = open_dataset(tmp_path / "t").to_table()
-    assert sweep(table, runner.tag, table.manifest) == 1
+    assert delete_orphans(table, runner.tag, table.manifest) == 1
     assert open_dataset(tmp_path / "t").to_table() == rows
 
 
-def test_sweeping_leaves_no_blobs(tmp_path: Path) -> None:
+def test_orphaned_blobs_are_deleted(tmp_path: Path) -> None:
     path = tmp_path / "t"
     data = pa.table({"id": [1], "b": pa.array([b"x"], pa.large_binary())})
     schema = data.schema.set(1, data.schema.field(1).with_metadata({"lance-encoding:blob": "true"}))
@@ -111,14 +119,14 @@ def test_sweeping_leaves_no_blobs(tmp_path: Path) -> None:
     assert any(folder.iterdir())
     # The task was killed before it wrote its data file.
     (path / "data" / f"{folder.name}.lance").unlink()
-    assert sweep(table, tag) == 1
+    assert delete_orphans(table, tag) == 1
     assert sorted((path / "data").rglob("*")) == before
 
 
-def test_a_short_tag_sweeps_nothing(tmp_path: Path) -> None:
+def test_a_short_tag_deletes_nothing(tmp_path: Path) -> None:
     table = table_of(tmp_path / "t")
     with pytest.raises(ValueError, match="6 bytes"):
-        sweep(table, b"")
+        delete_orphans(table, b"")
     assert len(files(tmp_path / "t")) == 4
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import CommitConflictError, LanceError, naming
+from lance_spark.errors import CommitConflictError, LanceError, error_context
 from lance_spark.inspect.collect import facts_of
 from lance_spark.proto import table_pb2
 from lance_spark.table.indexes import fragment_reuse
@@ -256,7 +256,7 @@ def test_errors_name_the_table(sound: Path, tmp_path: Path, damage: str) -> None
 
 def test_table_is_added_to_message_once() -> None:
     cause = ValueError("x")
-    with pytest.raises(CommitConflictError) as caught, naming("/t"), naming("/t"):
+    with pytest.raises(CommitConflictError) as caught, error_context("/t"), error_context("/t"):
         raise CommitConflictError("fragment 0 was changed", retryable=True) from cause
     error = pickle.loads(pickle.dumps(caught.value))
     assert str(error) == str(caught.value) == "/t: fragment 0 was changed"

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lance_spark.errors import InvalidInputError, UnsupportedFeatureError, naming
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError, error_context
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.commit.transaction import Transaction
@@ -36,7 +36,7 @@ def commit_operation(
         The version that was committed.
     """
     store = ObjectStore.from_uri(uri, storage_options)
-    with naming(store.display):
+    with error_context(store.display):
         version = commit_user_operation(
             store,
             operation,

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from lance_spark.mutations.columns.add import add_columns
-from lance_spark.mutations.columns.joined import JoinedColumns
+from lance_spark.mutations.columns.joined import ColumnLookup
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.open import OpenTable
 from lance_spark.table.sources import table_of
@@ -29,5 +29,5 @@ def add_joined_columns(
         The version that was committed.
     """
     key = table.schema.field(left_on)
-    joined = JoinedColumns.of(table_of(data, schema), right_on or left_on, key.to_arrow().type)
+    joined = ColumnLookup.of(table_of(data, schema), right_on or left_on, key.to_arrow().type)
     return add_columns(table, joined, [left_on], joined.columns.schema, options=options)

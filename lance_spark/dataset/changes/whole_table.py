@@ -13,7 +13,7 @@ from lance_spark.errors import (
     InvalidInputError,
     TableNotFoundError,
     UnsupportedError,
-    naming,
+    error_context,
 )
 from lance_spark.storage.parallel import call_all
 from lance_spark.storage.store import ObjectStore
@@ -36,7 +36,7 @@ def drop_table(
     TableNotFoundError, InvalidInputError, UnsupportedError, StorageError
     """
     store = ObjectStore.from_uri(os.fspath(base_uri), storage_options)
-    with naming(store.display):
+    with error_context(store.display):
         _drop(store, ignore_not_found=ignore_not_found)
 
 

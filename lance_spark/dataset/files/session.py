@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lance_spark.arguments import takes_keywords
+from lance_spark.arguments import pylance_keywords
 from lance_spark.dataset.files.places import store_of
 from lance_spark.dataset.files.reader import LanceFileReader
 from lance_spark.dataset.files.writer import LanceFileWriter
@@ -33,7 +33,7 @@ class ListResult:
     objects: list[str]
 
 
-@takes_keywords(renamed={"uri_or_path": "base_path"})
+@pylance_keywords(renamed={"uri_or_path": "base_path"})
 class LanceFileSession:
     """Readers, writers and other operations on files below a folder.
 

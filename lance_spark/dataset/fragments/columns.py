@@ -17,7 +17,7 @@ from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import FunctionColumns, with_new_ids
 from lance_spark.mutations.columns.fill import DEFAULT_BATCH_SIZE, plan_columns
-from lance_spark.mutations.columns.joined import JoinedColumns
+from lance_spark.mutations.columns.joined import ColumnLookup
 from lance_spark.mutations.rewrite.column_rewriter import ColumnRewriter
 from lance_spark.mutations.rewrite.row_reader import replace_data_file
 from lance_spark.scan.fragment import row_meta
@@ -51,7 +51,7 @@ def _join(
     left_on: str,
     right_on: str | None,
     schema: pa.Schema | None,
-) -> JoinedColumns:
+) -> ColumnLookup:
     rows = table_of(data, schema)
     key = right_on or left_on
     if key not in rows.schema.names:
@@ -59,7 +59,7 @@ def _join(
     known = row_meta.with_all(dataset._table.schema)
     if left_on not in known.names:
         raise InvalidInputError(f"left_on: column {left_on!r} not found")
-    return JoinedColumns.of(rows, key, known.field(left_on).to_arrow().type)
+    return ColumnLookup.of(rows, key, known.field(left_on).to_arrow().type)
 
 
 def with_columns(

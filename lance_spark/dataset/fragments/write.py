@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 import pyarrow as pa
 
-from lance_spark.arguments import checks_arguments, instances, takes_keywords
+from lance_spark.arguments import checks_arguments, instances, pylance_keywords
 from lance_spark.dataset.changes.write_options import (
     REFUSED,
     UNUSED,
@@ -61,7 +61,7 @@ def write_fragments(
 ) -> Transaction: ...
 
 
-@takes_keywords(unused=UNUSED, refused={**REFUSED, **_REFUSED})
+@pylance_keywords(unused=UNUSED, refused={**REFUSED, **_REFUSED})
 @checks_arguments
 def write_fragments(
     data: Rows,

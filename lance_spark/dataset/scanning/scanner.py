@@ -31,7 +31,7 @@ from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.take_parts import PART_BYTES, take_parts
 from lance_spark.scan.task import ScanTask
-from lance_spark.scan.top_rows import Collector
+from lance_spark.scan.top_rows import TopRowsCollector
 from lance_spark.turns import turn
 
 if TYPE_CHECKING:
@@ -384,7 +384,7 @@ class Scanner:
         stop = None if request.limit is None else request.offset + request.limit
         sort_keys = [order_key.key for order_key in request.order]
         dtypes = [key.field.to_arrow().type for key in sort_keys]
-        collector, count = Collector(sort_keys, dtypes, stop), 0
+        collector, count = TopRowsCollector(sort_keys, dtypes, stop), 0
         for batch in (batch for task in scan._tasks(names) for batch in scan._run(task, metrics)):
             if by_address:
                 numbers = batch.column(address)

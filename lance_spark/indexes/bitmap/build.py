@@ -13,7 +13,7 @@ from lance_spark.mutations.indexes.checks.keyed import Pairs
 from lance_spark.mutations.indexes.checks.rows import ColumnCheck, CoveredRows, Findings
 from lance_spark.mutations.indexes.column_types import is_scalar
 from lance_spark.mutations.indexes.merging.keyed import has_sorted_keys, merge_sets
-from lance_spark.mutations.indexes.merging.sources import Merging, Source
+from lance_spark.mutations.indexes.merging.sources import Merging, SegmentSource
 from lance_spark.scan.indexes import bitmap
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -32,7 +32,7 @@ def _can_merge(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, A
 def _merge(
     segment: SegmentWriter,
     dtype: pa.DataType,
-    sources: Sequence[Source],
+    sources: Sequence[SegmentSource],
     parameters: Mapping[str, Any],
 ) -> None:
     merge_sets(segment, dtype, sources)

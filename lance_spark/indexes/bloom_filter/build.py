@@ -13,7 +13,7 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.mutations.indexes.builder import Builder
 from lance_spark.mutations.indexes.checks.rows import ColumnCheck, CoveredRows, Findings, flags
 from lance_spark.mutations.indexes.checks.zoned import ZonedRows
-from lance_spark.mutations.indexes.merging.sources import Merging, Source
+from lance_spark.mutations.indexes.merging.sources import Merging, SegmentSource
 from lance_spark.mutations.indexes.merging.zoned import copy_zones
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, number_in
 from lance_spark.scan.indexes.zoned import bloom_filter, zones
@@ -54,7 +54,7 @@ def _can_merge(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, A
 def _merge(
     segment: SegmentWriter,
     dtype: pa.DataType,
-    sources: Sequence[Source],
+    sources: Sequence[SegmentSource],
     parameters: Mapping[str, Any],
 ) -> None:
     """Write the file of a BLOOMFILTER segment; see `Merging`."""

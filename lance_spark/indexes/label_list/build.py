@@ -14,7 +14,7 @@ from lance_spark.mutations.indexes.checks.keyed import Pairs
 from lance_spark.mutations.indexes.checks.rows import ColumnCheck, CoveredRows, Findings
 from lance_spark.mutations.indexes.column_types import is_list_of_scalars
 from lance_spark.mutations.indexes.merging.keyed import has_sorted_keys, merge_sets
-from lance_spark.mutations.indexes.merging.sources import Merging, Source
+from lance_spark.mutations.indexes.merging.sources import Merging, SegmentSource
 from lance_spark.scan.indexes import bitmap, label_list
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, buffer_in
 from lance_spark.scan.indexes.row_sets import RowSet
@@ -36,7 +36,7 @@ def _can_merge(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, A
 def _merge(
     segment: SegmentWriter,
     dtype: pa.DataType,
-    sources: Sequence[Source],
+    sources: Sequence[SegmentSource],
     parameters: Mapping[str, Any],
 ) -> None:
     nulls = []

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from lance_spark.mutations.indexes.builder import Builder
 from lance_spark.mutations.indexes.column_types import is_string
 from lance_spark.mutations.indexes.merging.keyed import KeyedFile, merge_keys
-from lance_spark.mutations.indexes.merging.sources import KeptRows, Merging, Source
+from lance_spark.mutations.indexes.merging.sources import KeptRows, Merging, SegmentSource
 from lance_spark.scan.indexes import ngram
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -30,7 +30,7 @@ def _can_merge(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, A
 def _merge(
     segment: SegmentWriter,
     dtype: pa.DataType,
-    sources: Sequence[Source],
+    sources: Sequence[SegmentSource],
     parameters: Mapping[str, Any],
 ) -> None:
     layout = KeyedFile(ngram.FILE, ngram.TOKENS, ngram.POSTINGS, pa.uint32(), _union)

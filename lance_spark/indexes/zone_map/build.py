@@ -20,7 +20,7 @@ from lance_spark.mutations.indexes.checks.rows import (
 )
 from lance_spark.mutations.indexes.checks.zoned import ZonedRows, are_nan, ordered_values
 from lance_spark.mutations.indexes.column_types import is_scalar
-from lance_spark.mutations.indexes.merging.sources import Merging, Source
+from lance_spark.mutations.indexes.merging.sources import Merging, SegmentSource
 from lance_spark.mutations.indexes.merging.zoned import copy_zones
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, number_in
 from lance_spark.scan.indexes.zoned import zone_map, zones
@@ -57,7 +57,7 @@ def _can_merge(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, A
 def _merge(
     segment: SegmentWriter,
     dtype: pa.DataType,
-    sources: Sequence[Source],
+    sources: Sequence[SegmentSource],
     parameters: Mapping[str, Any],
 ) -> None:
     """Write the file of a ZONEMAP segment; see `Merging`."""

@@ -33,7 +33,7 @@ from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.search_task import OpenedRows
 from lance_spark.scan.task import READ_AHEAD, ScanTask
 from lance_spark.scan.vectors.flat import FlatSearch
-from lance_spark.scan.vectors.index_search import LateCondition
+from lance_spark.scan.vectors.index_search import PostFilter
 from lance_spark.scan.vectors.neighbors import Neighbors
 from lance_spark.scan.vectors.search import Passing, VectorSearch
 from lance_spark.scan.vectors.task import VectorScanTask
@@ -161,7 +161,7 @@ class FreshNearestTask(VectorScanTask):
             return every()
         num_rows = sum(fragment.physical_rows for fragment in fragments)
         meet = partial(self._are_visible, metrics, table, unshadowed.keys, num_rows)
-        return addresses, LateCondition(meet, lambda: every()[0])
+        return addresses, PostFilter(meet, lambda: every()[0])
 
     def _are_visible(
         self,

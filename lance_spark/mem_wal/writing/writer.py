@@ -37,7 +37,7 @@ from lance_spark.errors import (
     InvalidInputError,
     LanceError,
     StorageError,
-    naming,
+    error_context,
 )
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal.entries import Entry, delete_rows, put_rows
@@ -131,7 +131,7 @@ class ShardWriter:
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._timer: threading.Timer | None = None
         spec_id = spec.spec_id if spec is not None else 0
-        with naming(table.store.display):
+        with error_context(table.store.display):
             claimed = claim(
                 table.store,
                 shard,
@@ -323,7 +323,7 @@ class ShardWriter:
 
     def _write(self, shape: _Shape, data: pa.Table) -> None:
         started = time.monotonic()
-        with self._lock, naming(self._table.store.display):
+        with self._lock, error_context(self._table.store.display):
             self._check_usable()
             rows = shape(self._table.schema, data)
             key_columns(self._table.schema, rows)
@@ -343,7 +343,7 @@ class ShardWriter:
         """Refuse further calls after a failure, which leaves it open what is stored."""
         self._check_usable()
         try:
-            with naming(self._table.store.display):
+            with error_context(self._table.store.display):
                 yield
         except BaseException as error:
             self._failure = _Failure.of(error)
@@ -405,7 +405,7 @@ class ShardWriter:
         self._counts["wal_flush_bytes"] += rows.nbytes
         self._counts["wal_flush_time_ms"] += _milliseconds(started)
         try:
-            with naming(self._table.store.display):
+            with error_context(self._table.store.display):
                 self._flush_if_full()
         except LanceError as error:
             is_conflict = isinstance(error, CommitConflictError)

@@ -21,7 +21,7 @@ from lance_spark.mutations.rows.key_matching import comparable
 
 
 @dataclass(frozen=True, slots=True)
-class JoinedColumns:
+class ColumnLookup:
     """Finds the new columns of rows by their keys.
 
     - `keys`: Keys of the other side, the last row first.
@@ -32,7 +32,7 @@ class JoinedColumns:
     columns: pa.RecordBatch
 
     @classmethod
-    def of(cls, rows: pa.Table, key: str, dtype: pa.DataType) -> JoinedColumns:
+    def of(cls, rows: pa.Table, key: str, dtype: pa.DataType) -> ColumnLookup:
         """Return the columns of a table by a key of it.
 
         - `dtype`: Type of the key on the side of the existing rows.

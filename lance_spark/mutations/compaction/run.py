@@ -42,9 +42,9 @@ from lance_spark.errors import (
 from lance_spark.mutations.commits import at_version, retry_on_conflict
 from lance_spark.mutations.compaction.options import CompactionKeywords, CompactionOptions
 from lance_spark.mutations.compaction.task import (
+    CompactionGroupTask,
     CompactionMetrics,
     CompactionResult,
-    CompactionTask,
     RefusedGroup,
     commit_compaction,
     committed_of,
@@ -66,7 +66,7 @@ _REMOTE_THREADS = 4
 _LOG = logging.getLogger(__name__)
 
 
-class Compaction:
+class CompactionRun:
     """A compaction that reuses the fragments that it wrote if it is planned again.
 
     Use as a context: its end deletes files that were not committed.
@@ -163,13 +163,13 @@ class Compaction:
         return manifest
 
     def _run(
-        self, table: OpenTable, tasks: Sequence[CompactionTask], runner: Runner
+        self, table: OpenTable, tasks: Sequence[CompactionGroupTask], runner: Runner
     ) -> list[CompactionResult]:
         """Run tasks, and return the results of those that wrote fragments."""
         if self.options.moved_fragment_ids is not None:
             # A caller who moves fragments needs all of them.
-            return runner.run(tasks, CompactionTask.run, partial(undo, table.paths))
-        results = runner.run(tasks, CompactionTask.run_if_possible, partial(undo, table.paths))
+            return runner.run(tasks, CompactionGroupTask.run, partial(undo, table.paths))
+        results = runner.run(tasks, CompactionGroupTask.run_if_possible, partial(undo, table.paths))
         for refused in (result for result in results if isinstance(result, RefusedGroup)):
             self._refused.update(refused.ids)
             _LOG.warning(
@@ -182,7 +182,7 @@ class Compaction:
 
     def _missing(
         self, table: OpenTable, excluded: Collection[int], tag: bytes
-    ) -> list[CompactionTask]:
+    ) -> list[CompactionGroupTask]:
         """Return the tasks of the groups that are not rewritten yet."""
         options = self.options
         rewritten = [fragment for result in self._done for fragment in result.old]
@@ -245,7 +245,7 @@ def compact(
 ) -> tuple[OpenTable, CompactionMetrics]:
     """Compact a table; see `Dataset.compact_files`. Tasks run in this process by default."""
     check_excluded(table, options)
-    with Compaction(options, commit_options) as compaction:
+    with CompactionRun(options, commit_options) as compaction:
 
         def change(current: OpenTable) -> Manifest:
             return compaction.commit(current, runner=runner)

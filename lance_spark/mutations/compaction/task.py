@@ -3,7 +3,7 @@
 | step | where | what |
 | --- | --- | --- |
 | `plan_compaction` | driver | tasks: groups of fragments (`compaction.plan`) |
-| `CompactionTask.run` | task | writes the live rows of a group, in order, to new fragments |
+| `CompactionGroupTask.run` | task | writes the live rows of a group, in order, to new fragments |
 | `commit_compaction` | driver | reserves ids (`ReserveFragments`), replaces fragments (`Rewrite`) |
 
 In tables with stable row ids, rows keep their ids and the versions that created and last updated
@@ -143,7 +143,7 @@ class RefusedGroup(Written):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionTask(FragmentTask):
+class CompactionGroupTask(FragmentTask):
     """A group of fragments that one task rewrites. Can be pickled; holds no manifest.
 
     Attributes
@@ -261,7 +261,7 @@ class CompactionTask(FragmentTask):
 
 def plan_compaction(
     table: OpenTable, options: CompactionOptions | None = None, *, tag: bytes = b""
-) -> list[CompactionTask]:
+) -> list[CompactionGroupTask]:
     """Return the tasks of a compaction; none if no fragment needs a rewrite.
 
     Raises CorruptTableError, StorageError. Raises UnsupportedFeatureError, UnsupportedError: the
@@ -293,7 +293,7 @@ def task_of(
     *,
     tag: bytes = b"",
     placement: Placement | None = None,
-) -> CompactionTask:
+) -> CompactionGroupTask:
     """Return the task of a group of fragments.
 
     - `number`: The place of the group in the plan.
@@ -303,7 +303,7 @@ def task_of(
     if options.moved_fragment_ids is not None:
         # A fragment that moves to another base path is not split.
         target_rows = max(target_rows, *(fragment.physical_rows for fragment in group))
-    return CompactionTask(
+    return CompactionGroupTask(
         uri=table.store.uri,
         schema=table.schema,
         file_version=table.manifest.data_storage_version,

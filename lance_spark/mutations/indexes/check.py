@@ -132,7 +132,7 @@ class CheckTask(FragmentTask):
         if documents is not None:
             segment = documents.target_of(segment).segment
         has_addresses = indexes.holds_addresses(segment, self.stable_row_ids)
-        values, words = read_column(self, self.path, ROW_ADDRESS if has_addresses else ROW_ID)
+        values, row_keys = read_column(self, self.path, ROW_ADDRESS if has_addresses else ROW_ID)
         findings = Findings()
         uuid = indexes.uuid_of(segment)
         refused: InvalidInputError | None = None
@@ -145,15 +145,15 @@ class CheckTask(FragmentTask):
         try:
             if refused is not None:
                 raise refused
-            rows = CoveredRows(values, words, has_addresses, self.moved)
+            rows = CoveredRows(values, row_keys, has_addresses, self.moved)
             check = check_of(indexes.type_of_index(segment))
             assert check is not None, "the plan has refused other types"
             check.compare(IndexFiles(self.open_paths(), segment, keeps=False), rows, findings)
         except INDEX_ERRORS as error:
-            findings = Findings(missing=len(words), problems=[f"cannot be read: {error}"])
+            findings = Findings(missing=len(row_keys), problems=[f"cannot be read: {error}"])
         return SegmentCheck(
             uuid,
-            len(words),
+            len(row_keys),
             findings.missing,
             findings.wrong,
             findings.stale,

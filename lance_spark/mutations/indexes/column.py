@@ -181,11 +181,11 @@ def joined(
 ) -> tuple[pa.Array, UInt64Array]:
     """Return values of a type and their ids, in the order of the ids."""
     column = pa.chunked_array(values, dtype).combine_chunks()
-    words = pa.chunked_array(ids, pa.uint64()).combine_chunks().to_numpy()
-    if (words[1:] < words[:-1]).any():
-        order = np.argsort(words, kind="stable")
-        column, words = column.take(pa.array(order)), words[order]
-    return column, words
+    row_keys = pa.chunked_array(ids, pa.uint64()).combine_chunks().to_numpy()
+    if (row_keys[1:] < row_keys[:-1]).any():
+        order = np.argsort(row_keys, kind="stable")
+        column, row_keys = column.take(pa.array(order)), row_keys[order]
+    return column, row_keys
 
 
 def value_type(field: Field) -> pa.DataType:

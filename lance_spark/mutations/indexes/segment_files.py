@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lance_spark.mutations.indexes.builder import Builder
 from lance_spark.mutations.indexes.column import ColumnPart
-from lance_spark.mutations.indexes.merging.sources import Source
+from lance_spark.mutations.indexes.merging.sources import SegmentSource
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.table.paths import TablePaths
@@ -30,7 +30,7 @@ def write_files(
     builder: Builder,
     dtype: pa.DataType,
     parts: Iterator[ColumnPart],
-    sources: Sequence[Source],
+    sources: Sequence[SegmentSource],
     parameters: Mapping[str, Any],
 ) -> None:
     """Write the files of a segment.
@@ -42,7 +42,7 @@ def write_files(
     dtype : pa.DataType
         Type of the values.
     parts : iterator of ColumnPart
-    sources : sequence of Source
+    sources : sequence of SegmentSource
         Existing segments whose rows the new segment has, too.
     parameters : mapping of str to object
 
@@ -70,14 +70,14 @@ def _written(
     builder: Builder,
     part: ColumnPart,
     parameters: Mapping[str, Any],
-) -> Source:
+) -> SegmentSource:
     """Write a part as a segment of its own."""
     with SegmentWriter(paths, version) as segment:
         builder.write(segment, part.values, part.ids, parameters)
         segment.finish()
     message = table_pb2.IndexMetadata()
     message.uuid.uuid = segment.id.bytes
-    return Source(IndexFiles(paths, message))
+    return SegmentSource(IndexFiles(paths, message))
 
 
 def local_folder() -> str | None:

@@ -193,7 +193,9 @@ def check_row_ids(fragments: Sequence[Fragment], fields: Sequence[Field]) -> Non
             )
 
 
-def light(fragments: Sequence[Fragment], fields: Sequence[Field]) -> Sequence[Fragment]:
+def without_unused_lineage(
+    fragments: Sequence[Fragment], fields: Sequence[Field]
+) -> Sequence[Fragment]:
     """Return the fragments without row ids and versions that a read of `fields` does not need.
 
     These sequences can be long, and tasks would carry them to executors.

@@ -73,7 +73,7 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
         num_rows = sum(row_set.num_rows for row_set in sets)
         if num_rows > limit:
             return TooMany(num_rows)
-    return RowSet.union(sets).words()
+    return RowSet.union(sets).row_keys()
 
 
 def cached_keys(files: IndexFiles) -> pa.Array | None:

@@ -71,7 +71,7 @@ _FRAGMENTS = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
+class BTreePages:
     """The pages of an index, in the order of `page_data.lance`.
 
     Attributes
@@ -103,7 +103,7 @@ class Pages:
         return int(self.low.nbytes + self.high.nbytes + self.nulls.nbytes + self.bounds.nbytes)
 
 
-def cached_pages(files: IndexFiles) -> Pages | None:
+def cached_pages(files: IndexFiles) -> BTreePages | None:
     """Return the pages of a segment; None if its files are missing, or have another layout.
 
     Raises
@@ -153,7 +153,7 @@ def ids_field(data: DataFileReader | DataParts) -> Field:
     return named(data, data.schema.names[-1], pa.uint64())
 
 
-def read_pages(files: IndexFiles) -> Pages | None:
+def read_pages(files: IndexFiles) -> BTreePages | None:
     """Return the pages of a segment; None if its files have another layout.
 
     Raises
@@ -203,7 +203,7 @@ def read_pages(files: IndexFiles) -> Pages | None:
     bounds = np.append(np.concatenate(starts), num_rows)
     if (nulls > np.diff(bounds)).any():
         raise error
-    pages = Pages(low, high, nulls, bounds, names)
+    pages = BTreePages(low, high, nulls, bounds, names)
     return pages if parts is None or _is_in_order(pages) else None
 
 
@@ -239,7 +239,7 @@ def _parts(lookup: DataFileReader) -> dict[str, int] | None:
     return names
 
 
-def _is_in_order(pages: Pages) -> bool:
+def _is_in_order(pages: BTreePages) -> bool:
     """Return whether the pages of several files follow one another."""
     places = np.arange(2 * len(pages.low)).reshape(2, -1).T.ravel()
     edges = pa.concat_arrays([pages.low, pages.high]).take(pa.array(places))
@@ -307,7 +307,7 @@ def open_data(files: IndexFiles, names: Sequence[str]) -> Iterator[DataFileReade
         yield opened[0] if len(opened) == 1 else DataParts(opened)
 
 
-def _pages_of_data(data: DataFileReader, batch_size: int) -> Pages:
+def _pages_of_data(data: DataFileReader, batch_size: int) -> BTreePages:
     """Return the pages by the first and the last value of each."""
     rows = all_rows(data)
     bounds = np.append(np.arange(0, len(rows), batch_size), len(rows))
@@ -326,7 +326,7 @@ def _pages_of_data(data: DataFileReader, batch_size: int) -> Pages:
     for page in mixed.tolist():
         (values,) = data.read([field], range(*bounds[page : page + 2].tolist()))
         nulls[page] = values.null_count
-    return Pages(low, high, nulls, bounds)
+    return BTreePages(low, high, nulls, bounds)
 
 
 class BTreeWriter:

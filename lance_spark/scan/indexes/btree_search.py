@@ -22,8 +22,8 @@ from lance_spark.file.schema.field import Field
 from lance_spark.scan.indexes.btree import (
     IDS,
     VALUES,
+    BTreePages,
     DataParts,
-    Pages,
     cached_pages,
     ids_field,
     open_data,
@@ -90,7 +90,7 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
     return limited(np.concatenate([np.empty(0, np.uint64), *parts]), limit)
 
 
-def _possible(pages: Pages, op: str, value: Any) -> _Flags:
+def _possible(pages: BTreePages, op: str, value: Any) -> _Flags:
     """Return which pages may have values for which a comparison holds."""
     low, high = _lower_bounds(pages.low), pages.high
     if op in ("!=", "not_in"):
@@ -111,7 +111,7 @@ def _possible(pages: Pages, op: str, value: Any) -> _Flags:
     return possible
 
 
-def _full(pages: Pages, op: str, value: Any) -> _Flags:
+def _full(pages: BTreePages, op: str, value: Any) -> _Flags:
     """Return which pages have only values for which a comparison holds."""
     full: _Flags = pages.nulls == 0
     if op in ("in", "!=", "not_in") or pat.is_floating(pages.low.type):
@@ -157,13 +157,13 @@ def _pages_with(low: pa.Array, high: pa.Array, values: pa.Array) -> _Flags:
     return flags
 
 
-def _of_page(files: IndexFiles, pages: Pages, number: int, op: str, value: Any) -> UInt64Array:
+def _of_page(files: IndexFiles, pages: BTreePages, number: int, op: str, value: Any) -> UInt64Array:
     """Return the ids of a page for whose values a comparison holds."""
     values, ids = page_of(files, pages, number)
     return ids[filled(matching(values, op, value), unknown=False)]
 
 
-def page_of(files: IndexFiles, pages: Pages, number: int) -> tuple[pa.Array, UInt64Array]:
+def page_of(files: IndexFiles, pages: BTreePages, number: int) -> tuple[pa.Array, UInt64Array]:
     """Return the values and the ids of a page, from the cache if possible."""
     dtype, rows = pages.low.type, range(*pages.bounds[number : number + 2].tolist())
 
@@ -184,7 +184,7 @@ def page_of(files: IndexFiles, pages: Pages, number: int) -> tuple[pa.Array, UIn
 
 
 def _matching_ids(
-    files: IndexFiles, pages: Pages, rows: RowRanges, op: str, value: Any
+    files: IndexFiles, pages: BTreePages, rows: RowRanges, op: str, value: Any
 ) -> UInt64Array | None:
     """Return the ids of some rows for whose values a comparison holds; None if they are many."""
     with open_data(files, pages.files) as data:
@@ -227,7 +227,7 @@ def _narrowed(
     return rows
 
 
-def _ids(files: IndexFiles, pages: Pages, rows: range) -> UInt64Array:
+def _ids(files: IndexFiles, pages: BTreePages, rows: range) -> UInt64Array:
     if not rows:
         return np.empty(0, np.uint64)
     with open_data(files, pages.files) as data:
@@ -238,8 +238,8 @@ def _ids(files: IndexFiles, pages: Pages, rows: range) -> UInt64Array:
 def _checked(ids: pa.Array, name: str) -> UInt64Array:
     if ids.null_count:
         raise CorruptFileError(f"{name}: {IDS} must not be null; rebuild the index")
-    words: UInt64Array = ids.to_numpy()
-    return words
+    row_keys: UInt64Array = ids.to_numpy()
+    return row_keys
 
 
 def prewarm(files: IndexFiles) -> None:

@@ -48,7 +48,7 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
             for number in range(len(items))
         )
         sets = RowSet.intersection(unions)
-    return sets.words() if sets.num_rows <= limit else TooMany(sets.num_rows)
+    return sets.row_keys() if sets.num_rows <= limit else TooMany(sets.num_rows)
 
 
 def _sets(files: IndexFiles, keys: pa.Array, items: pa.Array) -> list[RowSet]:

@@ -166,9 +166,9 @@ def postings_of(values: pa.Array, ids: UInt64Array) -> dict[int, BitMap64]:
     for trigrams, rows in TrigramFinder().trigrams(values):
         starts = np.flatnonzero(np.diff(trigrams, prepend=np.uint32(0xFFFFFFFF)))
         bounds = itertools.pairwise([*starts.tolist(), len(trigrams)])
-        words = ids[rows]
+        row_keys = ids[rows]
         for key, (start, stop) in zip(trigrams[starts].tolist(), bounds, strict=True):
-            postings.setdefault(key, BitMap64()).update(words[start:stop])
+            postings.setdefault(key, BitMap64()).update(row_keys[start:stop])
     return postings
 
 

@@ -1,13 +1,13 @@
 """Sets of row ids or addresses in index files.
 
-A row address map is a set of 64-bit words: one Roaring bitmap for each of their high halves, which
-are fragment ids if the words are addresses. Little-endian:
+A row address map is a set of 64-bit row keys: one Roaring bitmap for each of their high halves,
+which are fragment ids if the row keys are addresses. Little-endian:
 
 | bytes | content |
 | --- | --- |
 | 4 | number of entries |
 | 4 | of each entry: high half, ascending |
-| 4 | size of its bitmap; 0 stands for all words with the high half |
+| 4 | size of its bitmap; 0 stands for all row keys with the high half |
 | size | 32-bit Roaring bitmap of the low halves, in the portable form |
 
 Specification: table/index/scalar/bitmap.md.
@@ -51,9 +51,9 @@ class TooMany(NamedTuple):
 Answer = UInt64Array | TooMany | None
 
 
-def limited(words: UInt64Array, limit: int) -> UInt64Array | TooMany:
+def limited(row_keys: UInt64Array, limit: int) -> UInt64Array | TooMany:
     """Return the rows that a search has found, if they do not exceed its limit."""
-    return words if len(words) <= limit else TooMany(len(words))
+    return row_keys if len(row_keys) <= limit else TooMany(len(row_keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,12 @@ class RowSet:
     bitmaps: Mapping[int, BitMap]
 
     @classmethod
-    def of(cls, words: UInt64Array) -> RowSet:
-        """Return a set of words, given in increasing order; equal words may repeat."""
+    def of(cls, row_keys: UInt64Array) -> RowSet:
+        """Return a set of row keys, given in increasing order; equal row keys may repeat."""
         return cls(
             {
                 high: BitMap(low.astype(np.uint32), optimize=False)
-                for high, low in offsets_by_fragment(words)
+                for high, low in offsets_by_fragment(row_keys)
             }
         )
 
@@ -93,7 +93,7 @@ class RowSet:
         CorruptFileError
             The bytes are truncated, or are no bitmaps.
         UnsupportedFeatureError
-            An entry stands for all words of a fragment.
+            An entry stands for all row keys of a fragment.
         """
         bitmaps: dict[int, BitMap] = {}
         try:
@@ -118,7 +118,7 @@ class RowSet:
 
     @classmethod
     def union(cls, sets: Iterable[RowSet]) -> RowSet:
-        """Return the words that are in any of several sets."""
+        """Return the row keys that are in any of several sets."""
         by_high: dict[int, list[BitMap]] = {}
         for rows in sets:
             for high, bitmap in rows.bitmaps.items():
@@ -127,7 +127,7 @@ class RowSet:
 
     @classmethod
     def intersection(cls, sets: Iterable[RowSet]) -> RowSet:
-        """Return the words that are in each of several sets, of which there is at least one."""
+        """Return the row keys that are in each of several sets, of which there is at least one."""
         first, *further = sets
         common = {high for high in first.bitmaps if all(high in rows.bitmaps for rows in further)}
         return cls(
@@ -145,7 +145,7 @@ class RowSet:
 
     @property
     def num_rows(self) -> int:
-        """The number of words. A set of few bytes can have billions."""
+        """The number of row keys. A set of few bytes can have billions."""
         return sum(map(len, self.bitmaps.values()))
 
     def encode(self) -> bytes:
@@ -156,8 +156,8 @@ class RowSet:
             parts.append(_ENTRY.pack(high, len(data)) + data)
         return _COUNT.pack(len(parts)) + b"".join(parts)
 
-    def words(self) -> UInt64Array:
-        """Return the words in increasing order."""
+    def row_keys(self) -> UInt64Array:
+        """Return the row keys in increasing order."""
         parts = [
             (np.uint64(high) << np.uint64(OFFSET_BITS)) | offsets_of(bitmap).astype(np.uint64)
             for high, bitmap in sorted(self.bitmaps.items())

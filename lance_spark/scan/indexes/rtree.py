@@ -71,7 +71,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
+class RTreePages:
     """The pages of the first level.
 
     Attributes
@@ -95,7 +95,7 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
     """Return the row ids of geometries whose boxes intersect a box; see `search.Search`."""
     if op == "is_null":
         nulls = files.cached(NULLS_FILE, read_nulls, lambda rows: len(rows.encode()))
-        return None if nulls is None else limited(nulls.words(), limit)
+        return None if nulls is None else limited(nulls.row_keys(), limit)
     pages = cached_pages(files)
     if pages is None:
         return None
@@ -119,7 +119,7 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
 
 
 def _cached_rows(
-    files: IndexFiles, pages: Pages, numbers: RowNumbers
+    files: IndexFiles, pages: RTreePages, numbers: RowNumbers
 ) -> list[tuple[Boxes, UInt64Array]]:
     """Return the boxes and ids of some pages of the first level."""
 
@@ -179,12 +179,12 @@ def levels_of(file: DataFileReader) -> list[RowNumbers]:
     return levels
 
 
-def cached_pages(files: IndexFiles) -> Pages | None:
+def cached_pages(files: IndexFiles) -> RTreePages | None:
     """Return the pages of a segment; None if the file is missing."""
     return files.cached(FILE, read_pages, lambda pages: pages.nbytes)
 
 
-def read_pages(files: IndexFiles) -> Pages:
+def read_pages(files: IndexFiles) -> RTreePages:
     """Return the pages of the first level of a segment.
 
     Raises
@@ -194,19 +194,19 @@ def read_pages(files: IndexFiles) -> Pages:
     with closing(files.open(FILE)) as file:
         levels = levels_of(file)
         if not levels:
-            return Pages(Boxes(*np.empty((4, 0))), np.zeros(1, np.int64))
+            return RTreePages(Boxes(*np.empty((4, 0))), np.zeros(1, np.int64))
         bounds = levels[0]
         if len(levels) == 1:
             # The only page has no row that describes it.
             everywhere = Boxes(*np.array([[-np.inf], [-np.inf], [np.inf], [np.inf]]))
-            return Pages(everywhere, bounds)
+            return RTreePages(everywhere, bounds)
         boxes, numbers = read_rows(file, range(int(levels[1][0]), int(levels[1][-1])))
         if not np.array_equal(numbers, np.arange(len(bounds) - 1)):
             raise CorruptFileError(
                 f"{file.source.name}: the pages of the second level are not those of the first; "
                 "rebuild the index"
             )
-    return Pages(boxes, bounds)
+    return RTreePages(boxes, bounds)
 
 
 def read_rows(file: DataFileReader, rows: range) -> tuple[Boxes, UInt64Array]:

@@ -22,7 +22,13 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.logical_types import SPARK_TYPE
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.cast_bounds import bounded, order_of, ordinals
-from lance_spark.scan.predicates.column_predicates import Compare, CompareColumns, In, IsNull, Match
+from lance_spark.scan.predicates.column_predicates import (
+    ColumnMatch,
+    Compare,
+    CompareColumns,
+    In,
+    IsNull,
+)
 from lance_spark.scan.predicates.common_types import (
     NoCommonTypeError,
     comparison_type,
@@ -247,7 +253,7 @@ def match(column: Column, match_kind: str, text: Any) -> Predicate:
             f"filter on {str(column)!r}: a match must be one of starts, ends, contains, like, not "
             f"{match_kind!r}"
         )
-    return Match(column, match_kind, text)  # type: ignore[arg-type]
+    return ColumnMatch(column, match_kind, text)  # type: ignore[arg-type]
 
 
 def like(column: Column, pattern: str, escape: str = "\\") -> Predicate:
@@ -259,7 +265,7 @@ def like(column: Column, pattern: str, escape: str = "\\") -> Predicate:
         match_kind, text = like_regex(pattern, escape)
     except ValueError as error:
         raise InvalidInputError(f"filter on {str(column)!r}: {error}") from None
-    return Match(column, match_kind, text)
+    return ColumnMatch(column, match_kind, text)
 
 
 def dtype_of(field: Field) -> pa.DataType:

@@ -143,7 +143,7 @@ class In(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
-class Match(Predicate):
+class ColumnMatch(Predicate):
     """Whether a column of strings or bytes matches a text; if `inverted`, whether it does not.
 
     - `match`: "starts", "ends" or "contains"; "like" with a regular expression, see `like_regex`.
@@ -169,8 +169,8 @@ class Match(Predicate):
     def columns(self) -> Iterator[Column]:
         yield self.column
 
-    def negated(self) -> Match:
-        return Match(self.column, self.match, self.text, not self.inverted)
+    def negated(self) -> ColumnMatch:
+        return ColumnMatch(self.column, self.match, self.text, not self.inverted)
 
     def candidates(self, statistics: RangePruner) -> RowRanges | None:
         if self.inverted or self.column.cast_type is not None:
@@ -287,7 +287,7 @@ def match_candidates(
 ) -> RowRanges | None:
     """Return the rows whose texts can match, by statistics; None if they do not decide.
 
-    - `match`, `text`: As in `Match`.
+    - `match`, `text`: As in `ColumnMatch`.
     - `ask`: Answers a question about the texts: operator and value; see `conditions.RangePruner`.
     """
     if match == "like":

@@ -55,13 +55,13 @@ class Candidates(NamedTuple):
         Physical rows by the fragment's id. A fragment without rows may be missing.
     used : tuple of UsedIndex
         The indexes that decided.
-    left : frozenset of int
+    deferred_fragments : frozenset of int
         Ids of the fragments for which tasks are to search indexes.
     """
 
     rows: Mapping[int, RowRanges]
     used: tuple[UsedIndex, ...]
-    left: frozenset[int] = frozenset()
+    deferred_fragments: frozenset[int] = frozenset()
 
 
 class TableIndexes:
@@ -224,7 +224,7 @@ class TableIndexes:
         ----------
         conditions : sequence of Condition
         fragment_ids : collection of int
-            Some of `Candidates.left`.
+            Some of `Candidates.deferred_fragments`.
         """
         table = self._table
         positions = [

@@ -126,20 +126,20 @@ class TableRows:
         return self._order[np.searchsorted(self._ids, ids)]
 
     def rows_of(
-        self, index: table_pb2.IndexMetadata, words: UInt64Array, covered: npt.NDArray[np.bool_]
+        self, index: table_pb2.IndexMetadata, row_keys: UInt64Array, covered: npt.NDArray[np.bool_]
     ) -> RowRanges:
         """Return the rows with some row ids or addresses, as a segment holds them.
 
         Rows that do not exist, and rows outside of the covered fragments, are left out.
         """
         if self.stable_row_ids and not indexes.holds_addresses(index, stable_row_ids=True):
-            is_live, addresses = self._find_rows(words)
-            words = addresses[is_live]
+            is_live, addresses = self._find_rows(row_keys)
+            row_keys = addresses[is_live]
         elif self.moved is not None:
             bitmap = indexes.fragment_bitmap(index) or BitMap()
-            words, is_own = self.moved.addresses(words, bitmap)
-            words = words[is_own]
-        ids, offsets = split_addresses(words)
+            row_keys, is_own = self.moved.addresses(row_keys, bitmap)
+            row_keys = row_keys[is_own]
+        ids, offsets = split_addresses(row_keys)
         position = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
         fragment = self._order[position]
         is_known = (self._ids[position] == ids) & covered[fragment]

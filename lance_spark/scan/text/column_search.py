@@ -170,7 +170,7 @@ class ColumnSearch:
             stable_row_ids=rows.stable_row_ids,
         )
         if self._plan.overlaid:
-            is_live &= ~np.isin(addresses, RowSet(self._plan.overlaid).words())
+            is_live &= ~np.isin(addresses, RowSet(self._plan.overlaid).row_keys())
         return addresses, is_live
 
     @cached_property
@@ -219,7 +219,7 @@ class ColumnSearch:
             for fragment in self._rows.fragments
             if fragment.id in self._plan.uncovered and fragment.id not in overlaid
         ]
-        some = distinct(np.concatenate([self._repeated, RowSet(overlaid).words()]))
+        some = distinct(np.concatenate([self._repeated, RowSet(overlaid).row_keys()]))
         if not uncovered and not len(some):
             return None
         tokenizer = tokenizer_of(self._plan.parameters)

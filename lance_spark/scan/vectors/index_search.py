@@ -2,8 +2,9 @@
 
 A partition is measured for all queries that search it at once. Row ids of the nearest vectors are
 looked up afterwards: rows can be deleted, or have another vector now. If too few rows remain, or if
-rows must meet a prefilter, the rows of a partition are looked up before they are measured. A late
-condition, too, is evaluated on the nearest rows first, and on all rows if too few of these meet it.
+rows must meet a prefilter, the rows of a partition are looked up before they are measured. A
+post-filter, too, is evaluated on the nearest rows first, and on all rows if too few of these meet
+it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _MULTI_FACTOR = 10
 
 
 @dataclass(frozen=True, slots=True)
-class LateCondition:
+class PostFilter:
     """A condition that costs much for all rows, and little for the rows that an index finds.
 
     Attributes
@@ -71,10 +72,10 @@ class LiveRows:
     passing : uint64 array or None
         Increasing addresses of the rows that meet the prefilter.
     all_live : bool
-        Whether all rows of the segments are live, and none is left out by a late condition.
+        Whether all rows of the segments are live, and none is left out by a post-filter.
     hidden : uint64 array or None
         Addresses of rows that the segments have old vectors of.
-    late : LateCondition or None
+    post_filter : PostFilter or None
         What rows must meet, too. `addresses` does not evaluate it.
     """
 
@@ -85,13 +86,13 @@ class LiveRows:
     passing: UInt64Array | None
     all_live: bool = False
     hidden: UInt64Array | None = None
-    late: LateCondition | None = None
+    post_filter: PostFilter | None = None
 
     def complete(self) -> LiveRows:
-        """Return the rows that may be found, with the late condition evaluated on all rows."""
-        if self.late is None:
+        """Return the rows that may be found, with the post-filter evaluated on all rows."""
+        if self.post_filter is None:
             return self
-        return replace(self, passing=self.late.passing(), late=None)
+        return replace(self, passing=self.post_filter.passing(), post_filter=None)
 
     def addresses(
         self, ids: UInt64Array, fragments: BitMap
@@ -184,10 +185,10 @@ class IndexSearch:
             count = min(_MULTI_FACTOR * count, most)
 
     def _nearest(self, k: int, lower: float | None = None, upper: float | None = None) -> Neighbors:
-        late = self._live.late
+        post_filter = self._live.post_filter
         # A graph finds other rows if some are left out before.
-        is_exact = late is None or not any(part.opened.has_graphs for part in self._segments)
-        if is_exact and (late is not None or self._live.passing is None):
+        is_exact = post_filter is None or not any(part.opened.has_graphs for part in self._segments)
+        if is_exact and (post_filter is not None or self._live.passing is None):
             count = k if self._live.all_live else _MORE_FACTOR * k + _MORE_ROWS
             neighbors, is_complete = self._looked_up(k, count, lower, upper)
             if is_complete:
@@ -204,7 +205,7 @@ class IndexSearch:
     ) -> tuple[Neighbors, bool]:
         """Return the live rows among the nearest vectors, and whether there are enough.
 
-        They meet the late condition. No rows are returned if it is to be evaluated on all rows.
+        They meet the post-filter. No rows are returned if it is to be evaluated on all rows.
         """
         parts = []
         num_searched = np.zeros(self._num_queries, np.int64)
@@ -225,8 +226,8 @@ class IndexSearch:
             )
             num_searched += segment.has_more(counted)
         rows = [alive for alive, _ in parts]
-        if self._live.late is not None:
-            meets = self._live.late.meet(np.concatenate([part.addresses for part in rows]))
+        if self._live.post_filter is not None:
+            meets = self._live.post_filter.meet(np.concatenate([part.addresses for part in rows]))
             if meets is None:
                 return Neighbors.none(), False
             ends = np.cumsum([len(part) for part in rows])

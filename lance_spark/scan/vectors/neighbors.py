@@ -46,8 +46,8 @@ class Neighbors:
     @classmethod
     def none(cls) -> Neighbors:
         """Return no rows."""
-        words = np.empty(0, np.uint64)
-        return cls(np.empty(0, np.int32), np.empty(0, np.float32), words, words)
+        row_keys = np.empty(0, np.uint64)
+        return cls(np.empty(0, np.int32), np.empty(0, np.float32), row_keys, row_keys)
 
     def __len__(self) -> int:
         return len(self.queries)

@@ -34,7 +34,7 @@ from lance_spark.scan.vectors.details import VECTOR
 from lance_spark.scan.vectors.files.searched import SearchedSegment, open_segments
 from lance_spark.scan.vectors.files.segment import VectorSegment
 from lance_spark.scan.vectors.flat import FlatSearch, measured_again
-from lance_spark.scan.vectors.index_search import IndexSearch, LateCondition, LiveRows
+from lance_spark.scan.vectors.index_search import IndexSearch, LiveRows, PostFilter
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.neighbors import Neighbors, merged
@@ -61,7 +61,7 @@ ReadVectors = Callable[
 ]
 
 #: The addresses of the rows that meet a prefilter, and a condition that they have to meet, too.
-Passing = tuple[UInt64Array | None, LateCondition | None]
+Passing = tuple[UInt64Array | None, PostFilter | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ class VectorSearch:
             if counts == [fragment.physical_rows for fragment in covered]:
                 return True
         live = self._live_rows(find_rows, covered, (None, None))
-        is_live = [live.addresses(ids.words(), built_on)[1] for ids, built_on in row_sets]
+        is_live = [live.addresses(ids.row_keys(), built_on)[1] for ids, built_on in row_sets]
         wanted = sum(fragment.num_rows for fragment in covered)
         return sum(int(np.count_nonzero(rows)) for rows in is_live) == wanted
 
@@ -303,16 +303,16 @@ class VectorSearch:
         # The files keep the rows of a fragment that the segment no longer covers.
         num_rows = sum(part.physical_rows for part in covered if part.id in built_on)
         has_others = self.num_rows > num_rows and not self.dtype.is_multi
-        addresses, late = passing
+        addresses, post_filter = passing
         return LiveRows(
             find=find_rows,
             moved=self.moved,
             covered=self.covered,
             stable_row_ids=self.stable_row_ids,
             passing=addresses,
-            hidden=RowSet(self.overlaid).words() if self.overlaid else None,
-            late=late,
-            all_live=late is None
+            hidden=RowSet(self.overlaid).row_keys() if self.overlaid else None,
+            post_filter=post_filter,
+            all_live=post_filter is None
             and not self.overlaid
             and not has_others
             and self.covered.issuperset(built_on)

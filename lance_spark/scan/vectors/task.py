@@ -185,7 +185,7 @@ class VectorScanTask(SearchTask):
             return None, None
         fragment_ids = BitMap(fragment.id for fragment in fragments)
         if self.passing is not None:
-            return self.passing.of_fragments(fragment_ids).words(), None
+            return self.passing.of_fragments(fragment_ids).row_keys(), None
         slices = [piece for piece in self.slices if piece.fragment.id in fragment_ids]
         return self._addresses(metrics, table, slices, self.prefilter), None
 
@@ -225,7 +225,7 @@ class VectorScanTask(SearchTask):
             }
             fragment_ids -= overlaid.keys()
             slices = [piece for piece in self.slices if piece.fragment.id in fragment_ids]
-            slices += self._slices(RowSet(overlaid).words())
+            slices += self._slices(RowSet(overlaid).row_keys())
             task = self._scan(schema.fields, slices, self.prefilter, _BATCH_ROWS)
             batches = task._batches(table.paths, table.open_files, metrics)
         for batch in batches:

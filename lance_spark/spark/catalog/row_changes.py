@@ -35,7 +35,12 @@ from lance_spark.mutations.rows.delete import FragmentDeletion, commit_deletes, 
 from lance_spark.mutations.rows.update import commit_moved_rows, commit_updates
 from lance_spark.mutations.rows.update_mode import can_rewrite_columns, columns_are_cheaper
 from lance_spark.mutations.rows.update_task import Mode, UpdateResult
-from lance_spark.mutations.runner import new_tag, sweep, sweep_failed, write_and_delete
+from lance_spark.mutations.runner import (
+    delete_orphans,
+    delete_orphans_of_failed_job,
+    new_tag,
+    write_and_delete,
+)
 from lance_spark.scan.fragment.row_meta import CREATED_AT, ROW_ID, UPDATED_AT
 from lance_spark.scan.plan import estimated_bytes, read_bytes
 from lance_spark.spark.options.read import ReadOptions
@@ -94,7 +99,7 @@ def commit_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     try:
         table = open_planned(arguments["options"], write)
     except VersionNotFoundError:
-        _sweep_uncommitted(arguments["options"], write)
+        _delete_uncommitted(arguments["options"], write)
         raise
     try:
         return _commit(table, write, arguments["messages"])
@@ -109,7 +114,7 @@ def commit_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
         name = type(error).__name__
         return {"error": {"kind": "planned_again", "message": str(error), "class": name}}
     except LanceError:
-        _sweep(table, write)
+        _delete_orphans_of(table, write)
         raise
 
 
@@ -234,24 +239,24 @@ def abort_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
         try:
             table = open_planned(arguments["options"], write)
         except VersionNotFoundError:
-            _sweep_uncommitted(arguments["options"], write)
+            _delete_uncommitted(arguments["options"], write)
         else:
-            _sweep(table, write)
+            _delete_orphans_of(table, write)
     return {}
 
 
-def _sweep(table: OpenTable, write: Mapping[str, Any]) -> None:
+def _delete_orphans_of(table: OpenTable, write: Mapping[str, Any]) -> None:
     # The error of the statement matters more than an error here.
     with suppress(LanceError):
-        sweep_failed(table, bytes.fromhex(write["tag"]), placement_of(table).all)
+        delete_orphans_of_failed_job(table, bytes.fromhex(write["tag"]), placement_of(table).all)
 
 
-def _sweep_uncommitted(options: Mapping[str, str], write: Mapping[str, Any]) -> None:
+def _delete_uncommitted(options: Mapping[str, str], write: Mapping[str, Any]) -> None:
     """Delete the files of a statement whose version is gone, and which no version can refer to."""
     with suppress(LanceError):
         newest = open_table(ReadOptions.parse(options))._table
         tag, targets = bytes.fromhex(write["tag"]), placement_of(newest).all
-        sweep(newest, tag, newest.manifest, targets=targets)
+        delete_orphans(newest, tag, newest.manifest, targets=targets)
 
 
 def can_delete(arguments: Mapping[str, Any]) -> dict[str, Any]:

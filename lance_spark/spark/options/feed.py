@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lance_spark.errors import InvalidOptionError, naming
+from lance_spark.errors import InvalidOptionError, error_context
 from lance_spark.spark.options.declared import FeedFields
 from lance_spark.spark.options.option import parsed
 from lance_spark.spark.options.read import ReadOptions
@@ -22,7 +22,7 @@ class FeedOptions(FeedFields):
 
         Raises InvalidOptionError: a value is invalid, or two options exclude each other.
         """
-        with naming(parse_uri(options.path).display):
+        with error_context(parse_uri(options.path).display):
             return cls._parse(options)
 
     @classmethod

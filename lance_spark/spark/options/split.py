@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from lance_spark.errors import InvalidOptionError, naming
+from lance_spark.errors import InvalidOptionError, error_context
 from lance_spark.spark.options import values
 from lance_spark.spark.options.names import (
     ADVICE,
@@ -125,6 +125,6 @@ def _only_path(text: str) -> str:
 
 
 def naming_path(options: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Return a context that puts the table's path before the messages of errors (`naming`)."""
+    """Return a context that puts the table's path before messages of errors (`error_context`)."""
     paths = [value for name, value in options.items() if name.lower() == "path" and value]
-    return naming(parse_uri(paths[0]).display) if paths else nullcontext()
+    return error_context(parse_uri(paths[0]).display) if paths else nullcontext()

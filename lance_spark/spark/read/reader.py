@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lance_spark.errors import LanceError, naming
+from lance_spark.errors import LanceError, error_context
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
@@ -103,7 +103,7 @@ class LanceReader(TaskObject, DataSourceReader):
             return self._planned(self._dataset, request)
         presumed = None
         if request.at is None and not self.options.fresh:
-            with naming(display(self.options.path)):
+            with error_context(display(self.options.path)):
                 presumed = presumed_table(self.options, request.query)
         expect_tables(request)
         if presumed is None:
@@ -367,7 +367,7 @@ class Scan:
         from lance_spark.spark.types.convert import BatchConverter
         from lance_spark.spark.types.mapping import batch_schema
 
-        with naming(display(self.task.uri)):
+        with error_context(display(self.task.uri)):
             if residual is None:
                 task, keep = self.task, self.keep_dictionaries
                 convert = BatchConverter(task.schema, output, reading=True, keep_dictionaries=keep)
@@ -432,7 +432,7 @@ def open_table(options: ReadOptions, planned: Version | None = None) -> Dataset:
         references.pop("tag", None)
         if planned.branch is not None:
             references["branch"] = planned.branch
-    with naming(display(options.path)):
+    with error_context(display(options.path)):
         table = opening.open_table(
             options.path,
             version=version,

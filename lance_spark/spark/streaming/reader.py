@@ -28,7 +28,12 @@ from pyspark.sql.types import StructType
 
 from lance_spark.change_feed.older_fields import field_ids, renamed_field
 from lance_spark.change_feed.tasks import CHANGE_FIELDS
-from lance_spark.errors import InvalidOptionError, SchemaMismatchError, UnsupportedError, naming
+from lance_spark.errors import (
+    InvalidOptionError,
+    SchemaMismatchError,
+    UnsupportedError,
+    error_context,
+)
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.tree import conjunction
@@ -96,7 +101,7 @@ def _explained(method: Callable[_P, _R]) -> Callable[_P, _R]:
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         reader = args[0]
         assert isinstance(reader, LanceStreamReader)
-        with plain_messages(), naming(display(reader.options.path)):
+        with plain_messages(), error_context(display(reader.options.path)):
             return method(*args, **kwargs)
 
     return call

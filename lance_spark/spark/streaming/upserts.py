@@ -36,7 +36,7 @@ from lance_spark.errors import (
     LanceError,
     SchemaMismatchError,
     StorageError,
-    naming,
+    error_context,
 )
 from lance_spark.mem_wal.compaction import mem_wal_of
 from lance_spark.mem_wal.staging import read_staged, stage
@@ -95,7 +95,7 @@ class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
                 f"{display(options.path)}: option {refused[0]} does not apply "
                 "to streams of upserts: remove it, and add new columns to the table before"
             )
-        with naming(display(options.path)):
+        with error_context(display(options.path)):
             self._columns = _StreamColumns.of(self._open(), schema, options)
 
     @plain_messages()
@@ -107,7 +107,7 @@ class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
         """
         query_id = self.options.streaming_query_id or query_of_task()
         convert = InputConverter(self._columns.target, self._columns.names)
-        with naming(display(self.options.path)):
+        with error_context(display(self.options.path)):
             batches = (
                 piece
                 for batch in received(iterator, self.spark_schema)
@@ -139,7 +139,7 @@ class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
             return
         paths = list(staged)
         first = staged[paths[0]]
-        with naming(display(self.options.path)):
+        with error_context(display(self.options.path)):
             table = self._open()
             _check_columns(table, first.columns)
             parts = read_staged(table.store, paths)

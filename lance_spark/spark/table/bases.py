@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.compaction.options import CompactionOptions
-from lance_spark.mutations.compaction.run import Compaction, check_fragment_ids, with_target
+from lance_spark.mutations.compaction.run import CompactionRun, check_fragment_ids, with_target
 from lance_spark.spark.table.base import option_text
 from lance_spark.spark.table.jobs.find_rows import find_rows
 from lance_spark.spark.table.maintenance import compaction_frame
@@ -79,7 +79,7 @@ def move_fragments(
         raise InvalidInputError("move_fragments: set where or fragment_ids, not both")
     table = with_target(handle.writable("move_fragments"), base)
     chosen = None if fragment_ids is None else check_fragment_ids(table, fragment_ids)
-    with Compaction(CompactionOptions(), commit) as compaction:
+    with CompactionRun(CompactionOptions(), commit) as compaction:
 
         def plan(job: Job, dataset: Dataset) -> tuple[Manifest, CompactionMetrics]:
             ids = {fragment.id for fragment in dataset.fragments}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack
 
-from lance_spark.arguments import takes_keywords
+from lance_spark.arguments import pylance_keywords
 from lance_spark.dataset._decorators import prefixes_errors_by
 from lance_spark.errors import InvalidInputError, TableNotFoundError
 from lance_spark.keywords import also_takes, of_group, without_group
@@ -1142,7 +1142,7 @@ class LanceTable:
 
     # Maintenance
 
-    @takes_keywords(unused=IGNORED)
+    @pylance_keywords(unused=IGNORED)
     def optimize(
         self,
         where: str | Column | None = None,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.mutations.compaction.options import CompactionKeywords, CompactionOptions
-from lance_spark.mutations.compaction.run import Compaction, check_excluded
+from lance_spark.mutations.compaction.run import CompactionRun, check_excluded
 from lance_spark.mutations.compaction.task import CompactionMetrics
 from lance_spark.spark.table.jobs.find_rows import find_rows
 from lance_spark.table.commit.options import CommitOptions, RetryKeywords
@@ -125,7 +125,7 @@ def _compact(
     options: CompactionOptions,
     commit: CommitOptions,
 ) -> CompactionMetrics:
-    with Compaction(options, commit) as compaction:
+    with CompactionRun(options, commit) as compaction:
 
         def plan(job: Job, dataset: Dataset) -> tuple[Manifest, CompactionMetrics]:
             manifest = compaction.commit(

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.field_metadata import BLOB_KEY
-from lance_spark.errors import naming
+from lance_spark.errors import error_context
 from lance_spark.file.schema.field import BLOB_DESCRIPTOR, Field
 from lance_spark.file.schema.nested import Lengths
 from lance_spark.scan.blob_loader import MAX_COUNTED, BlobLoader
@@ -209,7 +209,7 @@ class _Reader:
     def _read(self, key: tuple[int, bytes], descriptors: Sequence[dict[str, object]]) -> pa.Array:
         loader, source = self._opened(key)
         # The path of the table is a part of the full path of its file.
-        with naming(source.name):
+        with error_context(source.name):
             return loader.load(pa.array(descriptors, BLOB_DESCRIPTOR), _BLOB)
 
     def _opened(self, key: tuple[int, bytes]) -> tuple[BlobLoader, ByteSource]:

@@ -14,7 +14,7 @@ from lance_spark.errors import (
     InvalidOptionError,
     SchemaMismatchError,
     TableNotFoundError,
-    naming,
+    error_context,
 )
 from lance_spark.file.blobs.fields import input_schema, with_blobs_as_in
 from lance_spark.spark.options.write import WriteOptions
@@ -52,7 +52,7 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> L
             "option upsert applies only to streams; upsert a DataFrame by LanceTable.upsert or "
             "MERGE, or compute rows of a stream by foreachBatch"
         )
-    with naming(display(options.path)):
+    with error_context(display(options.path)):
         return _make_writer(options, schema, overwrite)
 
 

@@ -30,7 +30,7 @@ from pyroaring import BitMap
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from lance_spark.encoding.rows import distinct
-from lance_spark.errors import InvalidInputError, LanceError, VersionNotFoundError, naming
+from lance_spark.errors import InvalidInputError, LanceError, VersionNotFoundError, error_context
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rewrite.column_rewriter import ColumnFile, ColumnTarget
@@ -69,7 +69,7 @@ _ROWS_FOR_COMMIT = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedRows:
+class TaskChanges:
     """The rows that a task changed.
 
     Attributes
@@ -160,12 +160,12 @@ class RowChanger:
         """The number of the updated and deleted rows."""
         return self._rewriter.num_rows + self._deleted
 
-    def finish(self) -> ChangedRows:
+    def finish(self) -> TaskChanges:
         """Close the files."""
         keys = self._filter
         if keys is not None and not keys.num_keys:
             keys = None
-        return ChangedRows(self._rewriter.finish(), self._deleted, keys)
+        return TaskChanges(self._rewriter.finish(), self._deleted, keys)
 
     def abort(self) -> None:
         """Delete the files that were written."""
@@ -195,7 +195,7 @@ class RowChangeMessage(WriterCommitMessage):
     The files are None if the commit is to write them.
     """
 
-    def __init__(self, changed: ChangedRows, deletions: Sequence[FragmentDeletion] | None) -> None:
+    def __init__(self, changed: TaskChanges, deletions: Sequence[FragmentDeletion] | None) -> None:
         self.changed = changed
         self.deletions = None if deletions is None else tuple(deletions)
         rewritten = changed.rewritten
@@ -243,7 +243,7 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
         table = self._table.open()
         tag = bytes.fromhex(self._write["tag"])
         iterator = resolved(received(iterator, self.schema), self.sources)
-        with naming(table.store.display):
+        with error_context(table.store.display):
             if self._write["mode"] != "rows":
                 return self._write_columns(table, iterator, tag)
             return _write_rows(table, self._write, iterator)

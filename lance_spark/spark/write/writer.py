@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from lance_spark.errors import AlreadyCommittedError, LanceError, naming
+from lance_spark.errors import AlreadyCommittedError, LanceError, error_context
 from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.reader import display
@@ -144,7 +144,7 @@ class LanceWriter(TaskObject, DataSourceArrowWriter):
                 writer.write(piece)
 
         try:
-            with naming(display(self.job.uri)), BackgroundWriter(write) as background:
+            with error_context(display(self.job.uri)), BackgroundWriter(write) as background:
                 for batch in batches:
                     background.put(batch)
             return self.message(writer.finish(), watcher)

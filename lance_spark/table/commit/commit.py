@@ -37,7 +37,7 @@ from lance_spark.errors import (
     TableExistsError,
     TableNotFoundError,
     UncertainCommitError,
-    naming,
+    error_context,
 )
 from lance_spark.progress import unreported
 from lance_spark.storage.errors import LockTakenError, is_refusal
@@ -115,7 +115,7 @@ def commit(
     StorageError
         The store failed, and the change is not committed.
     """
-    with naming(store.display):
+    with error_context(store.display):
         if detached:
             if write_token is not None:
                 raise InvalidInputError(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from lance_spark.arguments import takes_keywords
+from lance_spark.arguments import pylance_keywords
 from lance_spark.errors import CorruptTableError, InvalidInputError, MissingFileError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest.manifest import Manifest
@@ -41,7 +41,7 @@ def with_message(properties: Mapping[str, str] | None, message: str | None) -> d
     return merged
 
 
-@takes_keywords(renamed={"transaction_properties": "properties"})
+@pylance_keywords(renamed={"transaction_properties": "properties"})
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """An operation, with the version that it was planned on.

@@ -15,7 +15,7 @@ from lance_spark.errors import (
     SchemaMismatchError,
     TableExistsError,
     UnsupportedFeatureError,
-    naming,
+    error_context,
 )
 from lance_spark.file.blobs.fields import for_version, new_schema
 from lance_spark.file.blobs.writer import BlobOptions
@@ -141,7 +141,7 @@ def begin_write(
         The schema cannot be stored.
     CorruptTableError, StorageError
     """
-    with naming(parse_uri(uri).display):
+    with error_context(parse_uri(uri).display):
         retries = DEFAULT_MAX_RETRIES if commit_retries is None else commit_retries
         _check_options(mode, limits, retries)
         version = None

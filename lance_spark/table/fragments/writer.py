@@ -13,7 +13,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from lance_spark import progress
-from lance_spark.errors import InvalidInputError, StorageError, naming
+from lance_spark.errors import InvalidInputError, StorageError, error_context
 from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.blobs.writer import BlobOptions, BlobWriter
 from lance_spark.file.open import DataFileWriter, create_file, version_in_manifests
@@ -104,7 +104,7 @@ class FragmentWriter:
         Raises SchemaMismatchError: a column is missing, unknown, or of another type. Raises
         InvalidInputError: a column that must not be null has nulls.
         """
-        with naming(self._paths.store.display):
+        with error_context(self._paths.store.display):
             batch = align(batch, self._arrow_schema)
             start = 0
             while start < batch.num_rows:
@@ -122,7 +122,7 @@ class FragmentWriter:
     def finish(self) -> list[Fragment]:
         """Close the last file. Return the fragments in the order of the rows, without ids."""
         if self._writer is not None:
-            with naming(self._paths.store.display):
+            with error_context(self._paths.store.display):
                 self._finish_file()
         return self._fragments
 

@@ -20,8 +20,8 @@ from lance_spark.errors import CommitConflictError, InvalidOptionError, Unsuppor
 from lance_spark.mutations.compaction.options import CompactionOptions
 from lance_spark.mutations.compaction.plan import plan_groups
 from lance_spark.mutations.compaction.task import (
+    CompactionGroupTask,
     CompactionMetrics,
-    CompactionTask,
     commit_compaction,
     plan_compaction,
 )
@@ -224,7 +224,7 @@ def data_files(uri: str) -> set[str]:
 
 def run(table: OpenTable) -> list[Any]:
     tasks = pickle.loads(pickle.dumps(plan_compaction(table)))
-    assert all(isinstance(task, CompactionTask) for task in tasks)
+    assert all(isinstance(task, CompactionGroupTask) for task in tasks)
     return [pickle.loads(pickle.dumps(task.run())) for task in tasks]
 
 
@@ -263,16 +263,16 @@ def test_a_change_of_the_same_fragments_is_a_conflict(
 def test_conflicts_can_be_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = small_table(tmp_path / "table")
     deleted: list[int] = []
-    original = CompactionTask.run
+    original = CompactionGroupTask.run
 
-    def slow(task: CompactionTask) -> Any:
+    def slow(task: CompactionGroupTask) -> Any:
         result = original(task)
         if len(deleted) < 2:
             deleted.append(len(deleted))
             lance.dataset(uri).delete(f"a = {deleted[-1]}")
         return result
 
-    monkeypatch.setattr(CompactionTask, "run", slow)
+    monkeypatch.setattr(CompactionGroupTask, "run", slow)
     with pytest.raises(CommitConflictError):
         open_dataset(uri).compact_files(conflict_retries=0)
     dataset, _ = open_dataset(uri).compact_files(conflict_retries=3)

@@ -25,13 +25,13 @@ def test_sets_are_stored_and_read(words: set[int]) -> None:
     stored = row_set(words).encode()
     read = RowSet.decode(stored, "f")
     assert read.num_rows == len(words)
-    assert read.words().tolist() == sorted(words)
+    assert read.row_keys().tolist() == sorted(words)
 
 
 @given(st.lists(WORDS, max_size=4))
 def test_unions(sets: list[set[int]]) -> None:
     union = RowSet.union(map(row_set, sets))
-    assert union.words().tolist() == sorted(set().union(*sets))
+    assert union.row_keys().tolist() == sorted(set().union(*sets))
 
 
 @given(WORDS, st.data())

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 import lance_spark
 from lance_spark import LanceTable
 from lance_spark.errors import StorageError
-from lance_spark.mutations.compaction.run import CompactionTask
+from lance_spark.mutations.compaction.run import CompactionGroupTask
 from tests.spark.table import cluster_hooks as hooks
 from tests.support.pages import SQL_PAGE, run_page
 from tests.support.spark.versions import SPARK
@@ -291,12 +291,12 @@ def history(run: Run) -> None:
 @contextmanager
 def hooked(make: Callable[[Any], Any]) -> Any:
     """Let compactions run their tasks by another function."""
-    run = CompactionTask.run_if_possible
-    CompactionTask.run_if_possible = make(run)  # type: ignore[method-assign]
+    run = CompactionGroupTask.run_if_possible
+    CompactionGroupTask.run_if_possible = make(run)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        CompactionTask.run_if_possible = run  # type: ignore[method-assign]
+        CompactionGroupTask.run_if_possible = run  # type: ignore[method-assign]
 
 
 def compact_small(spark: SparkSession, path: Path) -> dict[str, int]:

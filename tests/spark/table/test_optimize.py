@@ -121,7 +121,7 @@ def test_concurrent_deletes_are_kept(
     ]
     rewritten: list[list[int]] = []
     commit = compaction.commit_compaction
-    run = compaction.Compaction._missing
+    run = compaction.CompactionRun._missing
 
     def missing(self: Any, *arguments: Any) -> Any:
         tasks = run(self, *arguments)
@@ -133,7 +133,7 @@ def test_concurrent_deletes_are_kept(
             concurrent_changes.pop(0)()
         return commit(table, results, **options)
 
-    monkeypatch.setattr(compaction.Compaction, "_missing", missing)
+    monkeypatch.setattr(compaction.CompactionRun, "_missing", missing)
     monkeypatch.setattr(compaction, "commit_compaction", racing)
     LanceTable.forPath(spark, str(path)).optimize(target_rows_per_fragment=20_000)
     assert len(rewritten[0]) >= 8

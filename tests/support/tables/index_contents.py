@@ -50,7 +50,7 @@ class IndexContent:
         details = segment.index_details
         return cls(
             pa.table(arrays, schema=schema),
-            RowSet.decode(nulls, "the null bitmap").words().tolist(),
+            RowSet.decode(nulls, "the null bitmap").row_keys().tolist(),
             metadata,
             (details.type_url, details.value, segment.index_version),
         )

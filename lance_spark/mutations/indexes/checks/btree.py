@@ -17,7 +17,7 @@ from lance_spark.mutations.indexes.checks.rows import (
     ordered,
     shown,
 )
-from lance_spark.scan.indexes.btree import DATA_FILE, IDS, VALUES, Pages, open_data, read_pages
+from lance_spark.scan.indexes.btree import DATA_FILE, IDS, VALUES, BTreePages, open_data, read_pages
 from lance_spark.scan.indexes.files import IndexFiles, named
 
 
@@ -35,22 +35,24 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
         )
     with open_data(files, pages.files) as file:
         fields = [named(file, VALUES), named(file, IDS, pa.uint64())]
-        values, words = file.read(fields, range(pages.num_rows))
+        values, row_keys = file.read(fields, range(pages.num_rows))
         name = file.source.name
     if values.type != rows.values.type:
         raise CorruptFileError(
             f"{name}: the values are {values.type}, the column is {rows.values.type}; rebuild the "
             "index"
         )
-    if words.null_count:
+    if row_keys.null_count:
         raise CorruptFileError(f"{name}: {IDS} must not be null; rebuild the index")
-    _check_rows(values, words, rows, findings)
+    _check_rows(values, row_keys, rows, findings)
     _check_order(values, findings)
     _check_pages(values, pages, findings)
 
 
-def _check_rows(values: pa.Array, words: pa.Array, rows: CoveredRows, findings: Findings) -> None:
-    position, is_live = rows.find(words.to_numpy())
+def _check_rows(
+    values: pa.Array, row_keys: pa.Array, rows: CoveredRows, findings: Findings
+) -> None:
+    position, is_live = rows.find(row_keys.to_numpy())
     findings.stale += int(np.count_nonzero(~is_live))
     live = np.flatnonzero(is_live)
     position = position[live]
@@ -88,7 +90,7 @@ def _check_order(values: pa.Array, findings: Findings) -> None:
     )
 
 
-def _check_pages(values: pa.Array, pages: Pages, findings: Findings) -> None:
+def _check_pages(values: pa.Array, pages: BTreePages, findings: Findings) -> None:
     first, last = pages.bounds[:-1], pages.bounds[1:] - 1
     for name, column, places in (("min", pages.low, first), ("max", pages.high, last)):
         expected = values.take(pa.array(places))
@@ -108,7 +110,7 @@ def _check_pages(values: pa.Array, pages: Pages, findings: Findings) -> None:
     )
 
 
-def _nulls(values: pa.Array, pages: Pages) -> RowNumbers:
+def _nulls(values: pa.Array, pages: BTreePages) -> RowNumbers:
     totals = np.append(0, np.cumsum(flags(values.is_null()), dtype=np.int64))
     counts: RowNumbers = np.diff(totals[pages.bounds])
     return counts

@@ -29,7 +29,7 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
             f"index {files.segment.name!r}: the column is {rows.values.type}, and has no texts; "
             "drop the index"
         )
-    expected = ngram.postings_of(rows.values, rows.words)
+    expected = ngram.postings_of(rows.values, rows.row_keys)
     trigrams = ngram.read_trigrams(files)
     possible = _known_rows(rows)
     missing, wrong = BitMap64(), BitMap64()
@@ -40,7 +40,7 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
             position, is_live = rows.find(_words(posting & possible))
             position = position[is_live]
             findings.stale += len(posting) - len(position)
-            stored = BitMap64(np.sort(rows.words[position]), optimize=False)
+            stored = BitMap64(np.sort(rows.row_keys[position]), optimize=False)
             expected_rows = expected.pop(trigram, BitMap64())
             lacking, surplus = expected_rows - stored, stored - expected_rows
             missing |= lacking
@@ -56,7 +56,7 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
 
 def _known_rows(rows: CoveredRows) -> BitMap64:
     """Return all rows that an index can have; a set of few bytes can have any number of others."""
-    rows_of_index = BitMap64(rows.words, optimize=False)
+    rows_of_index = BitMap64(rows.row_keys, optimize=False)
     for digest in () if rows.moved is None else rows.moved.old_fragments():
         first = digest.id << OFFSET_BITS
         rows_of_index.add_range(first, first + min(digest.physical_rows, 1 << OFFSET_BITS))
@@ -67,9 +67,10 @@ def _words(rows: BitMap64) -> UInt64Array:
     return np.frombuffer(rows.to_array(), np.uint64)
 
 
-def _describe(rows: CoveredRows, words: BitMap64, text: str, findings: Findings) -> None:
+def _describe(rows: CoveredRows, row_keys: BitMap64, text: str, findings: Findings) -> None:
     findings.add(
-        rows.problem(int(np.searchsorted(rows.words, np.uint64(word))), text) for word in words
+        rows.problem(int(np.searchsorted(rows.row_keys, np.uint64(word))), text)
+        for word in row_keys
     )
 
 

@@ -24,7 +24,7 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 #: Most problems that are described.
 MAX_PROBLEMS = 20
 _MAX_SHOWN = 60
-#: A larger set is reduced to rows that exist before its words become an array.
+#: A larger set is reduced to rows that exist before its row keys become an array.
 _MANY_WORDS = 1 << 20
 
 Flags = npt.NDArray[np.bool_]
@@ -58,7 +58,7 @@ class CoveredRows:
     Parameters
     ----------
     values : pa.Array
-    words : uint64 array
+    row_keys : uint64 array
         Row id or address of each value, increasing.
     has_addresses : bool
         Whether they are addresses.
@@ -67,32 +67,32 @@ class CoveredRows:
     """
 
     def __init__(
-        self, values: pa.Array, words: UInt64Array, has_addresses: bool, moved: MovedRows | None
+        self, values: pa.Array, row_keys: UInt64Array, has_addresses: bool, moved: MovedRows | None
     ) -> None:
-        self.values, self.words = values, words
+        self.values, self.row_keys = values, row_keys
         self.moved = moved if has_addresses else None
         self._has_addresses = has_addresses
         self._known: RowSet | None = None
 
     def __len__(self) -> int:
-        return len(self.words)
+        return len(self.row_keys)
 
-    def find(self, words: UInt64Array) -> tuple[RowNumbers, Flags]:
+    def find(self, row_keys: UInt64Array) -> tuple[RowNumbers, Flags]:
         """Return the position of each word of an index, and whether it is that of a live row."""
         if self.moved is not None:
-            words = self.moved.new_addresses(words)
-        position = np.searchsorted(self.words, words)
-        if not len(self.words):
-            return position, np.zeros(len(words), np.bool_)
-        position = np.minimum(position, len(self.words) - 1)
-        return position, self.words[position] == words
+            row_keys = self.moved.new_addresses(row_keys)
+        position = np.searchsorted(self.row_keys, row_keys)
+        if not len(self.row_keys):
+            return position, np.zeros(len(row_keys), np.bool_)
+        position = np.minimum(position, len(self.row_keys) - 1)
+        return position, self.row_keys[position] == row_keys
 
     def find_set(self, rows: RowSet) -> tuple[RowNumbers, int]:
         """Return the positions of the live rows in a set, and the number of its other rows."""
         total = rows.num_rows
         if total > _MANY_WORDS:
             rows = RowSet.intersection([rows, self._known_rows()])
-        position, is_live = self.find(rows.words())
+        position, is_live = self.find(rows.row_keys())
         position = position[is_live]
         return position, total - len(position)
 
@@ -100,12 +100,12 @@ class CoveredRows:
         """Return the live rows, and all rows that compactions moved."""
         if self._known is None:
             moved = [] if self.moved is None else [self.moved.old_rows()]
-            self._known = RowSet.union([RowSet.of(self.words), *moved])
+            self._known = RowSet.union([RowSet.of(self.row_keys), *moved])
         return self._known
 
     def name(self, position: int) -> str:
         """Return what problems call a row."""
-        word = int(self.words[position])
+        word = int(self.row_keys[position])
         if not self._has_addresses:
             return f"row id {word}"
         offset = word & ((1 << OFFSET_BITS) - 1)

@@ -73,8 +73,8 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
         nearest = CentroidAssignment(centroids, segment.metric).nearest(vectors)[1]
         compared = _Compared(segment, vectors, places, nearest)
     for number in range(segment.ivf.num_partitions):
-        words, stored = segment.stored(number)
-        row_numbers, is_live = rows.find(words)
+        row_keys, stored = segment.stored(number)
+        row_numbers, is_live = rows.find(row_keys)
         findings.stale += int(np.count_nonzero(~is_live))
         row_numbers = row_numbers[is_live].astype(np.int64)
         counts += np.bincount(row_numbers, minlength=len(rows))

@@ -71,8 +71,8 @@ class ZonedRows:
         stops = key + np.where(is_wrong, 0, length).astype(np.uint64)
         is_replaced = _replaced(order, key, stops)
         order = order[~is_replaced[order]]
-        fragment_ids, offsets = split_addresses(rows.words)
-        place = np.searchsorted(key[order], rows.words, "right") - 1
+        fragment_ids, offsets = split_addresses(rows.row_keys)
+        place = np.searchsorted(key[order], rows.row_keys, "right") - 1
         if len(order):
             zone = order[np.maximum(place, 0)]
             is_inside = (place >= 0) & (fragment[zone] == fragment_ids.astype(np.int64))
@@ -167,8 +167,8 @@ def _moved_rows(
         stop = max(int(np.searchsorted(ends, num_before + _BATCH_ROWS, "right")), start + 1)
         count = sizes[start:stop]
         offsets = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-        words = np.repeat(first[start:stop], count) + offsets.astype(np.uint64)
-        position, is_live = rows.find(words)
+        row_keys = np.repeat(first[start:stop], count) + offsets.astype(np.uint64)
+        position, is_live = rows.find(row_keys)
         yield np.repeat(np.arange(start, stop), count)[is_live], position[is_live]
         start = stop
 

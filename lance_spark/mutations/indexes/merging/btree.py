@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
 from lance_spark.mutations.indexes.merging.sorted_runs import SortedRun, merged
-from lance_spark.mutations.indexes.merging.sources import KeptRows, Source
+from lance_spark.mutations.indexes.merging.sources import KeptRows, SegmentSource
 from lance_spark.scan.indexes.btree import (
     DATA_COLUMNS,
     DATA_FILE,
@@ -38,7 +38,7 @@ def can_merge(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, An
 def merge(
     segment: SegmentWriter,
     dtype: pa.DataType,
-    sources: Sequence[Source],
+    sources: Sequence[SegmentSource],
     parameters: Mapping[str, Any],
 ) -> None:
     """Write the files of a segment; see `Merging`. The memory does not depend on their size."""
@@ -65,8 +65,8 @@ class _Keep:
         if ids.null_count:
             raise CorruptFileError(f"{self._name}: ids must not be null; create the index again")
         if self._kept is not None:
-            words, stays = self._kept.rows(ids.to_numpy())
-            ids = pa.array(words)
+            row_keys, stays = self._kept.rows(ids.to_numpy())
+            ids = pa.array(row_keys)
             if not stays.all():
                 places = pa.array(np.flatnonzero(stays))
                 values, ids = values.take(places), ids.take(places)

@@ -17,7 +17,7 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.file.writer import FileWriter
 from lance_spark.mutations.indexes.checks.rows import flags, ordered
 from lance_spark.mutations.indexes.merging.sorted_runs import SortedRun, merged, out_of_order
-from lance_spark.mutations.indexes.merging.sources import KeptRows, Source
+from lance_spark.mutations.indexes.merging.sources import KeptRows, SegmentSource
 from lance_spark.scan.indexes import bitmap
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named
 from lance_spark.scan.indexes.row_sets import RowSet
@@ -36,7 +36,9 @@ def has_sorted_keys(files: IndexFiles, dtype: pa.DataType) -> bool:
     return keys.type == dtype and not out_of_order(keys, unique=True).any()
 
 
-def merge_sets(segment: SegmentWriter, dtype: pa.DataType, sources: Sequence[Source]) -> FileWriter:
+def merge_sets(
+    segment: SegmentWriter, dtype: pa.DataType, sources: Sequence[SegmentSource]
+) -> FileWriter:
     """Write the file of sets of rows by value, without finishing it."""
     schema = bitmap.schema_of(dtype)
     writer = segment.create(bitmap.FILE, schema)
@@ -66,7 +68,7 @@ class KeyedFile:
 
 
 def merge_keys(
-    writer: FileWriter, schema: pa.Schema, sources: Sequence[Source], layout: KeyedFile
+    writer: FileWriter, schema: pa.Schema, sources: Sequence[SegmentSource], layout: KeyedFile
 ) -> int:
     """Write the keys of all sources; return their number."""
     count = 0
@@ -75,7 +77,7 @@ def merge_keys(
         for number, source in enumerate(sources):
             file = stack.enter_context(closing(source.files.open(layout.file)))
             fields = [named(file, layout.key, layout.dtype), named(file, layout.value, pa.binary())]
-            runs.append(SortedRun(file, fields, True, _Numbered(number, file.source.name)))
+            runs.append(SortedRun(file, fields, True, _SourceNumber(number, file.source.name)))
         for batch in merged(runs):
             keys, sets = _combined(batch, sources, layout)
             writer.write(pa.RecordBatch.from_arrays([keys, sets], schema=schema))
@@ -84,7 +86,7 @@ def merge_keys(
 
 
 @dataclass(frozen=True, slots=True)
-class _Numbered:
+class _SourceNumber:
     """Adds the number of the source to the rows of a window."""
 
     number: int
@@ -101,7 +103,7 @@ class _Numbered:
 
 
 def _combined(
-    batch: pa.RecordBatch, sources: Sequence[Source], layout: KeyedFile
+    batch: pa.RecordBatch, sources: Sequence[SegmentSource], layout: KeyedFile
 ) -> tuple[pa.Array, pa.Array]:
     """Return the keys of which rows stay, and their sets."""
     import pyarrow.compute as pc

@@ -8,7 +8,7 @@ from pyroaring import BitMap
 
 from lance_spark.indexes import registry
 from lance_spark.mutations.indexes.column import live_rows
-from lance_spark.mutations.indexes.merging.sources import KeptRows, Source, sets_of
+from lance_spark.mutations.indexes.merging.sources import KeptRows, SegmentSource, sets_of
 from lance_spark.mutations.runner import FragmentTask
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.row_meta import ROW_ID
@@ -43,7 +43,7 @@ class MergedSegment:
         """The physical rows of the fragments."""
         return sum(fragment.physical_rows for fragment in self.fragments)
 
-    def source(self, task: FragmentTask, paths: TablePaths) -> Source:
+    def source(self, task: FragmentTask, paths: TablePaths) -> SegmentSource:
         """Return the files of the segment, and the rows of them that stay.
 
         Raises
@@ -60,7 +60,7 @@ class MergedSegment:
             self.moved if has_addresses else None,
             live,
         )
-        return Source(IndexFiles(paths, self.segment), kept)
+        return SegmentSource(IndexFiles(paths, self.segment), kept)
 
 
 def _keeps_deleted(segment: table_pb2.IndexMetadata) -> bool:

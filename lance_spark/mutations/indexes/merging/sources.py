@@ -43,38 +43,40 @@ class KeptRows:
         self._known: RowSet | None = None
         self._live64: BitMap64 | None = None
 
-    def addresses(self, words: UInt64Array) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
+    def addresses(self, row_keys: UInt64Array) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         """Return the newest addresses of rows, and which of the rows stay."""
         assert self._moved is not None, "row ids are kept as sets"
-        words, exists = self._moved.addresses(words, self._covered)
-        return words, exists & in_fragments(words, self.fragments)
+        row_keys, exists = self._moved.addresses(row_keys, self._covered)
+        return row_keys, exists & in_fragments(row_keys, self.fragments)
 
-    def rows(self, words: UInt64Array) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
+    def rows(self, row_keys: UInt64Array) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         """Return the newest addresses, or the ids, of rows, and which of the rows are live.
 
         Addresses of deleted rows stay, if the live rows are not known.
         """
         if self._live is None:
-            return self.addresses(words)
-        stays = np.ones(len(words), np.bool_)
+            return self.addresses(row_keys)
+        stays = np.ones(len(row_keys), np.bool_)
         if self._moved is not None:
-            words, stays = self.addresses(words)
-        highs = words >> np.uint64(OFFSET_BITS)
+            row_keys, stays = self.addresses(row_keys)
+        highs = row_keys >> np.uint64(OFFSET_BITS)
         for high in np.unique(highs).tolist():
             places = np.flatnonzero(highs == high)
-            live = self._live.bitmaps.get(high, BitMap()) & BitMap(words[places].astype(np.uint32))
+            live = self._live.bitmaps.get(high, BitMap()) & BitMap(
+                row_keys[places].astype(np.uint32)
+            )
             low = np.frombuffer(live.to_array(), np.uint32)
-            stays[places] &= np.isin(words[places].astype(np.uint32), low)
-        return words, stays
+            stays[places] &= np.isin(row_keys[places].astype(np.uint32), low)
+        return row_keys, stays
 
     def of_set(self, rows: RowSet) -> RowSet:
         """Return the rows of a set that stay."""
         assert self._live is not None, "the live rows are needed"
         if self._moved is not None and any(True for _ in self._moved.old_fragments()):
-            # A damaged set of few bytes can have billions of words.
+            # A damaged set of few bytes can have billions of row keys.
             rows = RowSet.intersection([rows, self._known_rows(self._moved)])
-            words, stays = self.addresses(rows.words())
-            rows = RowSet.of(np.sort(words[stays]))
+            row_keys, stays = self.addresses(rows.row_keys())
+            rows = RowSet.of(np.sort(row_keys[stays]))
         rows = RowSet.intersection([rows, self._live])
         return RowSet({high: bitmap for high, bitmap in rows.bitmaps.items() if bitmap})
 
@@ -83,8 +85,8 @@ class KeptRows:
         assert self._live is not None, "the live rows are needed"
         if self._moved is not None and any(True for _ in self._moved.old_fragments()):
             rows &= _as_bitmap(self._known_rows(self._moved))
-            words, stays = self.addresses(np.frombuffer(rows.to_array(), np.uint64))
-            rows = BitMap64(words[stays])
+            row_keys, stays = self.addresses(np.frombuffer(rows.to_array(), np.uint64))
+            rows = BitMap64(row_keys[stays])
         if self._live64 is None:
             self._live64 = _as_bitmap(self._live)
         return rows & self._live64
@@ -100,13 +102,13 @@ class KeptRows:
 def _as_bitmap(rows: RowSet) -> BitMap64:
     result = BitMap64()
     for high, bitmap in rows.bitmaps.items():
-        words = np.frombuffer(bitmap.to_array(), np.uint32).astype(np.uint64)
-        result.update(words | np.uint64(high << OFFSET_BITS))
+        row_keys = np.frombuffer(bitmap.to_array(), np.uint32).astype(np.uint64)
+        result.update(row_keys | np.uint64(high << OFFSET_BITS))
     return result
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SegmentSource:
     """A segment to merge.
 
     Attributes
@@ -135,12 +137,12 @@ class Merging:
     """
 
     can_merge: Callable[[IndexFiles, pa.DataType, Mapping[str, Any]], bool]
-    merge: Callable[[SegmentWriter, pa.DataType, Sequence[Source], Mapping[str, Any]], None]
+    merge: Callable[[SegmentWriter, pa.DataType, Sequence[SegmentSource], Mapping[str, Any]], None]
 
 
-def sets_of(words: Iterator[UInt64Array]) -> RowSet:
+def sets_of(row_keys: Iterator[UInt64Array]) -> RowSet:
     """Return the set of rows that are given in parts."""
-    rows = RowSet.union(RowSet.of(np.sort(part)) for part in words)
+    rows = RowSet.union(RowSet.of(np.sort(part)) for part in row_keys)
     for bitmap in rows.bitmaps.values():
         bitmap.run_optimize()
     return rows

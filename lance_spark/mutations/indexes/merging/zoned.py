@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
-from lance_spark.mutations.indexes.merging.sources import KeptRows, Source
+from lance_spark.mutations.indexes.merging.sources import KeptRows, SegmentSource
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import buffer_in, named
 from lance_spark.scan.indexes.row_sets import RowSet
@@ -25,7 +25,7 @@ _BATCH_BYTES = 8 * 1024 * 1024
 
 
 def copy_zones(
-    sources: Sequence[Source],
+    sources: Sequence[SegmentSource],
     name: str,
     schema: pa.Schema,
     write: Callable[[pa.RecordBatch], object],

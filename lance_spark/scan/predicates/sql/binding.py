@@ -18,7 +18,7 @@ import pyarrow.types as pat
 from lance_spark.errors import EvaluationError, InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates import coercion
-from lance_spark.scan.predicates.column_predicates import IsNan, IsNull, Match, any_of
+from lance_spark.scan.predicates.column_predicates import ColumnMatch, IsNan, IsNull, any_of
 from lance_spark.scan.predicates.common_types import NoCommonTypeError, comparison_type
 from lance_spark.scan.predicates.comparison import FLIPPED, Op, compared
 from lance_spark.scan.predicates.expressions import strings
@@ -40,7 +40,7 @@ from lance_spark.scan.predicates.literal_casts import CastError, cast
 from lance_spark.scan.predicates.sql import computed, lists, local
 from lance_spark.scan.predicates.sql.computed import Operand
 from lance_spark.scan.predicates.sql.literals import CAST_FUNCTIONS, cast_to, typed_literal
-from lance_spark.scan.predicates.sql.syntax import CURRENT, Apply, Name, Node, Value
+from lance_spark.scan.predicates.sql.syntax import CURRENT, Apply, Name, SqlNode, Value
 from lance_spark.scan.predicates.sql.tokens import error
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.tree import And, Column, Constant, IsTrue, Or, Predicate, SameTruth
@@ -56,7 +56,12 @@ _SPATIAL = "st_"
 
 
 def bind(
-    tree: Node, text: str, schema: Schema, settings: SqlSettings, *, pylance_dialect: bool = False
+    tree: SqlNode,
+    text: str,
+    schema: Schema,
+    settings: SqlSettings,
+    *,
+    pylance_dialect: bool = False,
 ) -> Predicate:
     """Return the predicate of a syntax tree; if `pylance_dialect`, with functions of pylance.
 
@@ -71,7 +76,12 @@ def bind(
 
 
 def bind_value(
-    tree: Node, text: str, schema: Schema, settings: SqlSettings, *, pylance_dialect: bool = False
+    tree: SqlNode,
+    text: str,
+    schema: Schema,
+    settings: SqlSettings,
+    *,
+    pylance_dialect: bool = False,
 ) -> Expression | Column:
     """Return the value of a syntax tree for each row: a column, or an expression.
 
@@ -121,7 +131,7 @@ class _Binder:
             **dict.fromkeys((*lists.OF_VALUE, *lists.OF_ARRAY), self._list_search),
         }
 
-    def predicate(self, node: Node) -> Predicate:
+    def predicate(self, node: SqlNode) -> Predicate:
         """Return a node as a condition."""
         operand = self.operand(node)
         if isinstance(operand, Predicate):
@@ -138,7 +148,7 @@ class _Binder:
         noun = "literal" if isinstance(operand, Typed) else "value"
         raise self._error(node, f"a {noun} of type {type_name(operand.dtype)} is not a condition")
 
-    def operand(self, node: Node) -> Operand:
+    def operand(self, node: SqlNode) -> Operand:
         """Return a node as an operand. Errors get the position of the node."""
         if isinstance(node, Value):
             return node.typed
@@ -173,7 +183,7 @@ class _Binder:
         except ValueError as reason:
             raise self._error(node, str(reason)) from None
 
-    def _error(self, node: Node, message: str) -> InvalidInputError:
+    def _error(self, node: SqlNode, message: str) -> InvalidInputError:
         return error(self._text, node.offset, message)
 
     def _column(self, node: Name, *, takes_blobs: bool = False) -> Operand:
@@ -231,7 +241,9 @@ class _Binder:
         result: bool | None = compared(a, op, b)[0].as_py()
         return result
 
-    def _compare_conditions(self, node: Node, op: Op, left: Operand, right: Operand) -> Predicate:
+    def _compare_conditions(
+        self, node: SqlNode, op: Op, left: Operand, right: Operand
+    ) -> Predicate:
         a, b = self._condition(node, left), self._condition(node, right)
         if a is None or b is None:
             return Constant(None)
@@ -241,7 +253,7 @@ class _Binder:
                 return condition if is_same else condition.negated()
         return CompareValues(Truth(a), op, Truth(b))
 
-    def _condition(self, node: Node, operand: Operand) -> Predicate | None:
+    def _condition(self, node: SqlNode, operand: Operand) -> Predicate | None:
         """Return an operand that is compared with a condition as a condition; None for null."""
         if isinstance(operand, Predicate):
             return operand
@@ -328,7 +340,7 @@ class _Binder:
         predicate = self.predicate(node.args[0])
         return IsTrue(predicate if node.detail == "TRUE" else predicate.negated())
 
-    def _tested(self, node: Node) -> Operand:
+    def _tested(self, node: SqlNode) -> Operand:
         """Return a node as the operand of a test for null, which may be a blob."""
         if isinstance(node, Name):
             return self._column(node, takes_blobs=True)
@@ -388,7 +400,7 @@ class _Binder:
                 and isinstance(pattern, Typed)
                 and isinstance(pattern.value, str)
             ):
-                return Match(left, *strings.pattern_match(op, pattern.value, escape))
+                return ColumnMatch(left, *strings.pattern_match(op, pattern.value, escape))
             values = computed.value_of(left), computed.value_of(pattern)
             return computed.as_predicate(strings.matched(op, *values, escape, self._settings))
         except NoCommonTypeError:
@@ -422,7 +434,7 @@ class _Binder:
             return Constant(None)
         raise self._error(second, f"{name} takes an array of literals, such as array(1, 2)")
 
-    def _literal(self, node: Node) -> Typed:
+    def _literal(self, node: SqlNode) -> Typed:
         operand = computed.as_typed(self.operand(node))
         if not isinstance(operand, Typed):
             raise self._error(node, "lists are searched only for literals; use DataFrame.where")
@@ -438,7 +450,7 @@ class _Binder:
             if name == "is_valid" and len(node.args) == 1:
                 return self._is_null(self.operand(*node.args)).negated()
             if local.is_function(name) or (name == "rlike" and len(node.args) == 3):
-                return self._local(name, node)
+                return self._pylance_function(name, node)
         if name in ("if", "nullif"):
             return self._if(node) if name == "if" else self._nullif(node)
         counts = {"isnull": 1, "isnotnull": 1, "isnan": 1, "like": (2, 3), "ilike": (2, 3)}
@@ -460,7 +472,7 @@ class _Binder:
             "(docs/reference/predicates.md lists the supported functions)",
         )
 
-    def _local(self, name: str, node: Apply) -> Operand:
+    def _pylance_function(self, name: str, node: Apply) -> Operand:
         """Return the result of a function of pylance."""
         operands = list(map(self.operand, node.args))
         try:
@@ -512,5 +524,5 @@ class _Binder:
         return typed_literal(node.detail, operand.value, self._settings)
 
 
-def _is_array(node: Node) -> bool:
+def _is_array(node: SqlNode) -> bool:
     return isinstance(node, Apply) and node.op == "call" and node.detail in ("array", "make_array")

@@ -43,7 +43,7 @@ from lance_spark.scan.predicates.sql.syntax import (
     TRIM_FUNCTIONS,
     Apply,
     Name,
-    Node,
+    SqlNode,
     Value,
 )
 from lance_spark.scan.predicates.sql.tokens import Token, error, shown
@@ -56,7 +56,7 @@ MAX_DEPTH = 100
 _NUMBER = re.compile(r"\s*[+-]?[0-9]+(?:\.[0-9]*)?\s*")
 
 
-def parse(text: str, settings: SqlSettings, *, pylance_dialect: bool = False) -> Node:
+def parse(text: str, settings: SqlSettings, *, pylance_dialect: bool = False) -> SqlNode:
     """Return the syntax tree of a text; if `pylance_dialect`, with literals of pylance.
 
     Raises InvalidInputError: the text is not one expression, or has more than `MAX_DEPTH` levels.
@@ -72,7 +72,7 @@ class _Parser(TypeParser):
         super().__init__(text, settings, pylance_dialect)
         self._level = 0
 
-    def parse(self) -> Node:
+    def parse(self) -> SqlNode:
         if len(self._tokens) == 1:
             raise self._error("the text is empty; expected a condition")
         node = self._logic()
@@ -80,7 +80,7 @@ class _Parser(TypeParser):
             raise self._error("expected AND, OR, an operator or the end", word_hint=True)
         return node
 
-    def _apply(self, offset: int, op: str, args: Sequence[Node], detail: object = None) -> Apply:
+    def _apply(self, offset: int, op: str, args: Sequence[SqlNode], detail: object = None) -> Apply:
         depth = 1 + max((arg.depth for arg in args), default=0)
         if depth > MAX_DEPTH:
             raise self._too_deep(offset)
@@ -88,7 +88,7 @@ class _Parser(TypeParser):
 
     # OR, AND, NOT
 
-    def _logic(self, inside_and: bool = False) -> Node:
+    def _logic(self, inside_and: bool = False) -> SqlNode:
         """Parse a condition; if `inside_and`, without OR and AND."""
         self._enter()
         offset = self._current.offset
@@ -111,16 +111,16 @@ class _Parser(TypeParser):
     def _too_deep(self, offset: int) -> InvalidInputError:
         return error(self._text, offset, f"the predicate has more than {MAX_DEPTH} levels")
 
-    def _conjuncts(self) -> list[Node]:
+    def _conjuncts(self) -> list[SqlNode]:
         parts = [self._logic(inside_and=True)]
         while self._accept_word("AND"):
             parts.append(self._logic(inside_and=True))
         return parts
 
-    def _chain(self, offset: int, op: str, parts: list[Node]) -> Node:
+    def _chain(self, offset: int, op: str, parts: list[SqlNode]) -> SqlNode:
         return parts[0] if len(parts) == 1 else self._apply(offset, op, parts)
 
-    def _negation(self) -> Node:
+    def _negation(self) -> SqlNode:
         offsets: list[int] = []
         while self._current.is_sign("!") or self._is_not():
             offsets.append(self._next().offset)
@@ -135,7 +135,7 @@ class _Parser(TypeParser):
 
     # Predicates
 
-    def _predicate(self) -> Node:
+    def _predicate(self) -> SqlNode:
         """Parse a value, and a predicate such as IS NULL or IN (...) after it."""
         offset = self._current.offset
         left = self._value(1)
@@ -154,7 +154,7 @@ class _Parser(TypeParser):
             return left
         return self._apply(offset, "not", [node]) if inverted else node
 
-    def _suffix(self, offset: int, left: Node, inverted: bool) -> Node | None:
+    def _suffix(self, offset: int, left: SqlNode, inverted: bool) -> SqlNode | None:
         if self._accept_word("BETWEEN"):
             low = self._value(1)
             self._expect_word("AND")
@@ -170,7 +170,7 @@ class _Parser(TypeParser):
                 return self._like(offset, word.lower(), left, inverted)
         return None
 
-    def _like(self, offset: int, op: str, left: Node, inverted: bool) -> Node:
+    def _like(self, offset: int, op: str, left: SqlNode, inverted: bool) -> SqlNode:
         quantifier = self._current.upper
         if quantifier in ("ANY", "SOME", "ALL") and self._peek().is_sign("("):
             self._index += 2
@@ -188,7 +188,7 @@ class _Parser(TypeParser):
             escape = token.value
         return self._apply(offset, op, [left, pattern], escape)
 
-    def _is(self, offset: int, left: Node) -> Node:
+    def _is(self, offset: int, left: SqlNode) -> SqlNode:
         inverted = self._accept_word("NOT")
         word = self._next()
         if word.upper == "DISTINCT":
@@ -200,9 +200,9 @@ class _Parser(TypeParser):
         node = self._apply(offset, "is", [left], word.upper)
         return self._apply(offset, "not", [node]) if inverted else node
 
-    def _arguments(self, end: str = ")") -> list[Node]:
+    def _arguments(self, end: str = ")") -> list[SqlNode]:
         """Parse expressions separated by commas, and the closing bracket."""
-        arguments: list[Node] = []
+        arguments: list[SqlNode] = []
         while not arguments or self._accept(","):
             # Lists of thousands of literals are common.
             is_literal = self._current.category in ("number", "string")
@@ -213,7 +213,7 @@ class _Parser(TypeParser):
 
     # Values
 
-    def _value(self, min_precedence: int) -> Node:
+    def _value(self, min_precedence: int) -> SqlNode:
         offset = self._current.offset
         signs: list[Token] = []
         while self._current.is_sign("-", "+", "~"):
@@ -235,7 +235,7 @@ class _Parser(TypeParser):
             name = COMPARISONS.get(op, op.lower())
             node = self._apply(offset, name, [node, right])
 
-    def _primary(self) -> Node:
+    def _primary(self) -> SqlNode:
         node = self._operand()
         while True:
             if self._current.is_sign(".") and isinstance(node, Name):
@@ -254,7 +254,7 @@ class _Parser(TypeParser):
             else:
                 return node
 
-    def _operand(self) -> Node:
+    def _operand(self) -> SqlNode:
         token = self._next()
         if token.category == "number":
             return self._number(token, "")
@@ -284,7 +284,7 @@ class _Parser(TypeParser):
             raise self._error("parameters have no value here; write the literal")
         raise self._error("expected a column, a literal or a bracket", token.offset, word_hint=True)
 
-    def _array(self, token: Token) -> Node:
+    def _array(self, token: Token) -> SqlNode:
         """Parse the items of an array in square brackets."""
         items = [] if self._accept("]") else self._arguments("]")
         return self._apply(token.offset, "call", items, "array")
@@ -304,7 +304,7 @@ class _Parser(TypeParser):
                 f"{word.value} is a column, write `{word.value}` with backticks"
             )
 
-    def _word(self, token: Token) -> Node:
+    def _word(self, token: Token) -> SqlNode:
         word, current = token.upper, self._current
         if self._pylance_dialect and word == "ARRAY" and self._accept("["):
             return self._array(token)
@@ -346,7 +346,7 @@ class _Parser(TypeParser):
         self._check_reserved(token)
         return Name(token.offset, 1, (token.value,))
 
-    def _sized_literal(self, token: Token) -> Node | None:
+    def _sized_literal(self, token: Token) -> SqlNode | None:
         """Parse a literal such as ``DECIMAL(5, 3) '1.5'``; return None if it is a function."""
         end = self._index
         while self._tokens[end].category in ("number", "sign") and not (
@@ -361,7 +361,7 @@ class _Parser(TypeParser):
         value = Value(text.offset, 1, Typed(text.value, pa.string(), True))
         return self._apply(token.offset, "cast", [value], target)
 
-    def _interval(self, token: Token) -> Node:
+    def _interval(self, token: Token) -> SqlNode:
         """Parse the rest of INTERVAL.
 
         It is numbers with units, a string of these, or a string and a range of units.
@@ -390,14 +390,14 @@ class _Parser(TypeParser):
             parts.append(f"{sign}{value} {unit.value}")
         return self._apply(token.offset, "interval", (), (" ".join(parts), False, None))
 
-    def _interval_between(self, token: Token, sign: str, text: str) -> Node:
+    def _interval_between(self, token: Token, sign: str, text: str) -> SqlNode:
         """Parse the units after a string, as in ``INTERVAL '1 02:03:04' DAY TO SECOND``."""
         largest = self._next().upper
         self._expect_word("TO")
         units = (largest.lower(), self._next().upper.lower())
         return self._apply(token.offset, "interval", (), (text, sign == "-", units))
 
-    def _case(self, token: Token) -> Node:
+    def _case(self, token: Token) -> SqlNode:
         """Parse the rest of CASE, up to END."""
         self._enter()
         parts = [] if self._current.upper == "WHEN" else [self._logic()]
@@ -435,7 +435,7 @@ class _Parser(TypeParser):
             self._check_reserved(token)
         return token.value
 
-    def _call(self, token: Token) -> Node:
+    def _call(self, token: Token) -> SqlNode:
         word = token.upper
         if word in ("CAST", "TRY_CAST"):
             self._index += 1
@@ -454,7 +454,7 @@ class _Parser(TypeParser):
         arguments = [] if self._accept(")") else self._arguments()
         return self._apply(token.offset, "call", arguments, word.lower())
 
-    def _call_with_words(self, token: Token) -> Node:
+    def _call_with_words(self, token: Token) -> SqlNode:
         """Parse a function with words between its arguments: ``substring(a FROM 2 FOR 3)``."""
         self._index += 1
         name, part = token.upper, self._current.upper
@@ -481,7 +481,7 @@ class _Parser(TypeParser):
             raise self._error(f"{token.value} is not supported with these arguments", token.offset)
         return self._apply(token.offset, "call", arguments, name.lower())
 
-    def _number(self, token: Token, sign: str, offset: int | None = None) -> Node:
+    def _number(self, token: Token, sign: str, offset: int | None = None) -> SqlNode:
         try:
             typed = typed_number(sign + token.value, token.suffix, self._settings)
         except (TypeError, InvalidOperation, OverflowError, ValueError) as reason:

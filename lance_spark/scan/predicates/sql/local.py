@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lance_spark.scan.predicates import coercion
-from lance_spark.scan.predicates.column_predicates import Match
+from lance_spark.scan.predicates.column_predicates import ColumnMatch
 from lance_spark.scan.predicates.common_types import NoCommonTypeError
 from lance_spark.scan.predicates.expressions import strings
 from lance_spark.scan.predicates.expressions.node import Document, Expression, Literal
@@ -136,7 +136,7 @@ def _matches(name: str, operands: Sequence[Operand], settings: SqlSettings) -> P
     condition: Predicate
     if isinstance(column, Column) and is_text(coercion.type_of(column)) and isinstance(text, str):
         # Indexes answer this, but not conditions on computed values.
-        condition = Match(column, *strings.pattern_match(op, text, ""))
+        condition = ColumnMatch(column, *strings.pattern_match(op, text, ""))
     else:
         condition = computed.as_predicate(strings.matched(op, value, pattern, "", settings))
     return Matches(condition) if name == "regexp_match" else condition

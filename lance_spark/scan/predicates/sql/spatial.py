@@ -20,7 +20,7 @@ from lance_spark.scan.predicates.common_types import NoCommonTypeError
 from lance_spark.scan.predicates.spatial.geometries import Geometry, from_wkb, from_wkt, point
 from lance_spark.scan.predicates.spatial.predicates import RELATIONS, Related, checked_encoding
 from lance_spark.scan.predicates.sql.computed import Operand
-from lance_spark.scan.predicates.sql.syntax import Apply, Node
+from lance_spark.scan.predicates.sql.syntax import Apply, SqlNode
 from lance_spark.scan.predicates.tree import Column, Constant, Predicate
 from lance_spark.scan.predicates.typed_values import Typed, is_bytes, is_number, is_text
 
@@ -42,7 +42,7 @@ _MAKERS: Mapping[str, tuple[Callable[..., Geometry], str, Callable[[pa.DataType]
 }
 
 
-def related(node: Apply, operand: Callable[[Node], Operand]) -> Predicate:
+def related(node: Apply, operand: Callable[[SqlNode], Operand]) -> Predicate:
     """Return the condition of a function of `FUNCTIONS` with two arguments.
 
     Parameters
@@ -77,7 +77,9 @@ def related(node: Apply, operand: Callable[[Node], Operand]) -> Predicate:
 RELATED = dict.fromkeys(FUNCTIONS, related)
 
 
-def _side(name: str, node: Node, operand: Callable[[Node], Operand]) -> Geometry | Column | None:
+def _side(
+    name: str, node: SqlNode, operand: Callable[[SqlNode], Operand]
+) -> Geometry | Column | None:
     """Return an argument; None for null."""
     if isinstance(node, Apply) and node.op == "call" and node.detail in _MAKERS:
         return _geometry(node.detail, [operand(arg) for arg in node.args])

@@ -87,7 +87,7 @@ PRECEDENCE: dict[str, int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SqlNode:
     """A part of the text.
 
     - `offset`: Its first character in the text.
@@ -99,21 +99,21 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Node):
+class Name(SqlNode):
     """A column, or a child of a struct: the names from the top-level column down."""
 
     parts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Value(Node):
+class Value(SqlNode):
     """A literal."""
 
     typed: Typed
 
 
 @dataclass(frozen=True, slots=True)
-class Apply(Node):
+class Apply(SqlNode):
     """An operator or a function.
 
     - `op`: `and or not = <=> != < <= > >= + - * / % div | ^ & << >> >>> || negative positive ~ in
@@ -125,5 +125,5 @@ class Apply(Node):
     """
 
     op: str
-    args: tuple[Node, ...]
+    args: tuple[SqlNode, ...]
     detail: Any = None

@@ -46,7 +46,7 @@ _KIND_CLAUSE, _CLAUSE_VALUE = "__merge_action_{}", "__merge_value_{}_{}"
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class MergeJoin:
     """The inputs of the joined frame of a merge.
 
     Attributes

@@ -34,7 +34,13 @@ from lance_spark.spark.table.merge.clauses import (
     TaskClause,
     assigned_columns,
 )
-from lance_spark.spark.table.merge.join import ADDRESS, SOURCE_COLUMN, VALUE, Join, expressions_of
+from lance_spark.spark.table.merge.join import (
+    ADDRESS,
+    SOURCE_COLUMN,
+    VALUE,
+    MergeJoin,
+    expressions_of,
+)
 from lance_spark.spark.table.merge.keys import kept_source, key_tree
 from lance_spark.table.rows.index import OFFSET_BITS
 
@@ -121,7 +127,7 @@ def merge_frame(
     indexes = sorted(source_indexes.values())
     needs_all = any(clause.rows is Rows.NOT_MATCHED_BY_SOURCE for clause in clauses)
     kept = None if needs_all else kept_source(source, dataset)
-    join = Join(handle, dataset, kept or source, condition, clauses, values, indexes)
+    join = MergeJoin(handle, dataset, kept or source, condition, clauses, values, indexes)
     rows = join.rows(names)
     tree = None if kept is None else key_tree(rows, kept, dataset)
     if tree is not None:

@@ -31,7 +31,7 @@ from lance_spark.spark.table.dataframes import named_columns
 from lance_spark.spark.table.jobs.find_rows import STEP
 from lance_spark.spark.table.merge.clauses import Action, TaskClause
 from lance_spark.spark.table.merge.plan import merge_frame
-from lance_spark.spark.write.row_changes import ChangedRows, RowChanger, column_at, key_filter
+from lance_spark.spark.write.row_changes import RowChanger, TaskChanges, column_at, key_filter
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.primary_key import primary_key
@@ -54,7 +54,7 @@ _Indexes = npt.NDArray[np.intp]
 class MergeRows:
     """Work that merges the rows of a partition: address, number of the clause, values.
 
-    It yields one `ChangedRows` if the partition has rows.
+    It yields one `TaskChanges` if the partition has rows.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class MergeRows:
     tag: bytes
     shown: tuple[str, ...] = ()
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ChangedRows]:
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[TaskChanges]:
         """Merge the rows of all batches."""
         merger = _RowMerger(self)
         with abort_on_error(merger.abort):
@@ -113,7 +113,7 @@ class _RowMerger:
             rows = new if self._inserts[number] else old
             self._apply(int(number), rows[numbers[rows] == number], addresses, values)
 
-    def finish(self) -> ChangedRows:
+    def finish(self) -> TaskChanges:
         """Close the files."""
         return self._changer.finish()
 
@@ -233,7 +233,7 @@ def merge(
     frame = merge_frame(handle, dataset, source, condition, clauses, key, unchanged)
     shown = _shown_columns(dataset, condition, key)
     work = MergeRows(snapshot_of(table), frame.names, frame.clauses, job.tag, shown)
-    results: list[ChangedRows] = job.run_frame(frame.rows, work, "merge rows")
+    results: list[TaskChanges] = job.run_frame(frame.rows, work, "merge rows")
     if not results:
         return table.manifest, ChangeResult(table.version)
     inserted = sum(result.rewritten.num_inserted for result in results)

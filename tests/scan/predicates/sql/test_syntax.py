@@ -12,7 +12,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.sql import parse_predicate
 from lance_spark.scan.predicates.sql.grammar import parse
-from lance_spark.scan.predicates.sql.syntax import Apply, Name, Node, Value
+from lance_spark.scan.predicates.sql.syntax import Apply, Name, SqlNode, Value
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from tests.support.cells import number_of
 
@@ -28,7 +28,7 @@ FORMS = [
 REFUSED = {"CURRENT_PATH"}
 
 
-def shape(node: Node) -> Any:
+def shape(node: SqlNode) -> Any:
     """Return a syntax tree without offsets, and with names in lower case."""
     if isinstance(node, Name):
         return tuple(part.lower() for part in node.parts)
