@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
-from lance_spark.spark.jvm import classes
+from lance_spark.spark.jvm import classes, startup
 
 _VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
 #: Variables of classes of pyspark that a context and a session set.
@@ -152,7 +152,13 @@ def _context(gateway: Any, session: Any) -> Any:
 
     context = gateway.jvm.JavaSparkContext(session.sparkContext())
     conf = SparkConf(_jvm=gateway.jvm, _jconf=context.getConf())
-    return SparkContext(gateway=gateway, jsc=context, conf=conf)
+    made = SparkContext(gateway=gateway, jsc=context, conf=conf)
+    folder = gateway.jvm.java.lang.System.getProperty(startup.PROPERTY)
+    if folder:
+        # Tasks of its jobs start as the other processes of this format do.
+        paths = filter(None, [made.environment.get("PYTHONPATH"), folder])
+        made.environment["PYTHONPATH"] = os.pathsep.join(paths)
+    return made
 
 
 def _release(context: Any) -> None:
