@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from lance_spark.errors import InvalidOptionError, UnsupportedError
-from lance_spark.spark.jvm import connect
+from lance_spark.spark.jvm import connect, startup
 from lance_spark.spark.jvm.classes import (
     CATALOG_CLASS,
     SESSION_CATALOG_CLASS,
@@ -65,8 +65,8 @@ missing = [name for name in names if importlib.util.find_spec(name) is None]
 print("lance_spark probe:", ",".join(missing))
 """
 _REPLY = "lance_spark probe:"
-#: The folder of a module that Python runs first, and the property of the JVM that names it.
-_STARTUP, _STARTUP_PROPERTY = Path(__file__).parent / "startup", "org.lancespark.startup"
+#: The folder of a module that Python runs first.
+_STARTUP = Path(__file__).parent / "startup"
 _SECONDS = 30
 #: JVMs whose workers have the package.
 _checked: WeakSet[Any] = WeakSet()
@@ -192,7 +192,7 @@ def _set_startup(spark: Any) -> None:
     `PythonSource.java` reads the property. Executors that have no such folder start as ever.
     """
     if _STARTUP.is_dir() and os.pathsep not in str(_STARTUP):
-        jvm_of(spark).java.lang.System.setProperty(_STARTUP_PROPERTY, str(_STARTUP))
+        jvm_of(spark).java.lang.System.setProperty(startup.PROPERTY, str(_STARTUP))
 
 
 def _add_catalog(spark: Any, name: str, options: Mapping[str, str]) -> None:

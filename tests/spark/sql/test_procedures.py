@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +12,14 @@ from typing import Any
 
 import lance
 import numpy as np
+import pyspark
 import pytest
 from py4j.protocol import INPUT_CONVERTER
 from pyspark import java_gateway
 from pyspark.errors import AnalysisException
 
 from lance_spark.spark.catalog.procedures import driving
+from lance_spark.spark.jvm import startup
 
 NAME = "procedures"
 
@@ -142,3 +145,19 @@ def test_the_arguments_of_a_call_do_not_load_pandas(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "pyspark.testing.utils", None)
     assert not converted("text")
     assert not converted(1)
+
+
+def test_tasks_of_a_call_start_as_processes_of_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"PYTHONPATH": "own"}
+    made = SimpleNamespace(environment=environment)
+    monkeypatch.setattr(pyspark, "SparkContext", lambda **_: made)
+    monkeypatch.setattr(pyspark, "SparkConf", lambda **_: None)
+    properties = {startup.PROPERTY: "folder"}
+    system = SimpleNamespace(getProperty=properties.get)
+    jvm = SimpleNamespace(
+        java=SimpleNamespace(lang=SimpleNamespace(System=system)),
+        JavaSparkContext=lambda _: SimpleNamespace(getConf=lambda: None),
+    )
+    session = SimpleNamespace(sparkContext=lambda: None)
+    assert driving._context(SimpleNamespace(jvm=jvm), session) is made
+    assert environment == {"PYTHONPATH": f"own{os.pathsep}folder"}

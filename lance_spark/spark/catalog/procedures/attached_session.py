@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from lance_spark.spark.jvm import classes
+from lance_spark.spark.jvm import classes, startup
 from lance_spark.spark.jvm.shims import pyspark_names
 
 
@@ -38,6 +38,7 @@ def attached_session(driver: Mapping[str, Any]) -> Iterator[Any]:
         try:
             session = _entered(gateway, driver["token"])
             context = pyspark_names.context_of(gateway, session)
+            _set_startup(gateway, context)
             yield pyspark_names.session_of(context, session)
         finally:
             # The connection may be lost already.
@@ -66,6 +67,14 @@ def _entered(gateway: Any, token: str) -> Any:
     session = _called(gateway, "enter", token)
     classes.use_loader(gateway, _loader(gateway))
     return session
+
+
+def _set_startup(gateway: Any, context: Any) -> None:
+    """Let the tasks of a context start as the other processes of this format do."""
+    folder = gateway.jvm.java.lang.System.getProperty(startup.PROPERTY)
+    if folder:
+        paths = filter(None, [context.environment.get("PYTHONPATH"), folder])
+        context.environment["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def _called(gateway: Any, method: str, *values: Any) -> Any:
