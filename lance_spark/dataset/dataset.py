@@ -1570,7 +1570,7 @@ class Dataset:
             the index of the values: ``BTREE`` (the default), ``BITMAP``, ``NGRAM``, ``ZONEMAP`` or
             ``BLOOMFILTER``; ``target_index_parameters``, its options.
             Of an INVERTED index, the attributes of
-            `lance_spark.scan.text.parameters.TextParameters`, for example ``with_position``, which
+            `lance_spark.scan.text.parameters.TextParameters`, such as ``with_position``, which
             phrases need; ``base_tokenizer``; ``language``; ``stem``, which needs the package
             PyStemmer (``lance-spark[text]``). ``format_version``: 1 to 3, the form of its files.
 
