@@ -15,7 +15,7 @@ def write_by_lance_spark(table: pa.Table, path: str, version: str) -> None:
     """Write a file of a file version, batch by batch."""
     from lance_spark.file.schema.schema import Schema
     from lance_spark.file.writer import FileWriter
-    from lance_spark.storage.write.output import LocalOutput
+    from lance_spark.storage.output import LocalOutput
 
     major, minor = version.split(".")
     output = LocalOutput(path)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lance_spark.spark.catalog.procedures.call import list_procedures
-from lance_spark.spark.catalog.procedures.table import PROCEDURES
+from lance_spark.spark.catalog.procedures.call import PROCEDURES, list_procedures
 from lance_spark.spark.options import declared
 from lance_spark.table.commit.options import RetryKeywords
 

@@ -22,16 +22,16 @@ from lance_spark._version import __version__
 
 if TYPE_CHECKING:
     from lance_spark import errors
-    from lance_spark.dataset.cache_stats import cache_stats
     from lance_spark.dataset.dataset import Dataset, open_dataset
+    from lance_spark.dataset.session import cache_stats
     from lance_spark.dataset.write import write_dataset
     from lance_spark.errors import LanceError
-    from lance_spark.mutations.columns.batch_udf import batch_udf
+    from lance_spark.mutations.columns.fill import batch_udf
     from lance_spark.mutations.indexes.create import IndexConfig
     from lance_spark.progress import Progress
     from lance_spark.spark.jvm.enable import enable, is_enabled
     from lance_spark.spark.table import ChangeResult, LanceTable, MergeBuilder
-    from lance_spark.storage.commit.manifest_store import ManifestEntry, ManifestStore
+    from lance_spark.storage.commit import ManifestEntry, ManifestStore
     from lance_spark.storage.memory import CacheStats
     from lance_spark.table.paths import BasePath
 
@@ -68,12 +68,12 @@ if not TYPE_CHECKING:
             "IndexConfig": "lance_spark.mutations.indexes.create",
             "LanceError": "lance_spark.errors",
             "LanceTable": "lance_spark.spark.table",
-            "ManifestEntry": "lance_spark.storage.commit.manifest_store",
-            "ManifestStore": "lance_spark.storage.commit.manifest_store",
+            "ManifestEntry": "lance_spark.storage.commit",
+            "ManifestStore": "lance_spark.storage.commit",
             "MergeBuilder": "lance_spark.spark.table",
             "Progress": "lance_spark.progress",
-            "batch_udf": "lance_spark.mutations.columns.batch_udf",
-            "cache_stats": "lance_spark.dataset.cache_stats",
+            "batch_udf": "lance_spark.mutations.columns.fill",
+            "cache_stats": "lance_spark.dataset.session",
             "enable": "lance_spark.spark.jvm.enable",
             "errors": "lance_spark.errors",
             "is_enabled": "lance_spark.spark.jvm.enable",

@@ -244,7 +244,7 @@ def _key_values(options: list[str]) -> dict[str, str]:
 
 def write_conf(options: argparse.Namespace) -> str:
     """Write the jar and the settings of Spark, and return instructions."""
-    from lance_spark.spark.jvm import configuration
+    from lance_spark.spark.jvm import enable as configuration
 
     settings = _key_values(options.option)
     if options.root is not None:

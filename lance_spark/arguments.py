@@ -27,13 +27,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.keywords import (
-    declared_by,
-    docstring_of,
-    group_of,
-    signature_of,
-    takes_others,
-)
+from lance_spark.keywords import declared_by, docstring_of, group_of, signature_of, takes_others
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lance_spark.scan.text.queries import (
+from lance_spark.indexes.text.queries import (
     BooleanQuery,
     BoostQuery,
     CombinedFieldsQuery,
@@ -78,8 +78,8 @@ def tokenize(query: str, **options: Any) -> list[FtsToken]:
     """
     import pyarrow as pa
 
-    from lance_spark.scan.text.parameters import TextParameters
-    from lance_spark.scan.text.tokenizer import Tokenizer
+    from lance_spark.indexes.text.parameters import TextParameters
+    from lance_spark.indexes.text.tokenizer import Tokenizer
 
     parameters = {
         name: value

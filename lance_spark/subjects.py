@@ -13,20 +13,20 @@ from typing import Any
 
 #: JSON: functions of filters by name, the kernel that computes them, and the values that indexes
 #: of documents have.
-JSON_FUNCTIONS = "lance_spark.scan.predicates.expressions.json_functions.FUNCTIONS"
-JSON_KERNEL = "lance_spark.scan.predicates.expressions.kernels.json_documents.json_value"
-JSON_VALUES = "lance_spark.scan.predicates.expressions.json_functions.documents_of"
+JSON_FUNCTIONS = "lance_spark.json.expressions.FUNCTIONS"
+JSON_KERNEL = "lance_spark.json.functions.json_value"
+JSON_VALUES = "lance_spark.json.expressions.documents_of"
 #: Functions of geometries by name.
-SPATIAL_FUNCTIONS = "lance_spark.scan.predicates.sql.spatial.RELATED"
+SPATIAL_FUNCTIONS = "lance_spark.spatial.sql.RELATED"
 #: MemWAL: what commits do for a table that has one, and the checks of changes before they are
 #: planned. `table.indexes.sections` tells whether a table can have a MemWAL.
-MEM_WAL_CATCHUP = "lance_spark.table.mem_wal.catchup.catch_up_indexes"
-MEM_WAL_PROGRESS = "lance_spark.table.mem_wal.progress.record_compacted"
-MEM_WAL_COMMIT_CHECK = "lance_spark.table.mem_wal.guard.check_commit"
-MEM_WAL_SHARDS_CHECK = "lance_spark.table.mem_wal.guard.check_no_shards"
-MEM_WAL_ROWS_CHECK = "lance_spark.mem_wal.changes.check_rows"
-MEM_WAL_SCHEMA_CHECK = "lance_spark.mem_wal.changes.check_schema"
-MEM_WAL_DROP_CHECK = "lance_spark.mem_wal.changes.check_droppable"
+MEM_WAL_CATCHUP = "lance_spark.mem_wal.table.details.catch_up_indexes"
+MEM_WAL_PROGRESS = "lance_spark.mem_wal.table.details.record_compacted"
+MEM_WAL_COMMIT_CHECK = "lance_spark.mem_wal.table.guard.check_commit"
+MEM_WAL_SHARDS_CHECK = "lance_spark.mem_wal.table.guard.check_no_shards"
+MEM_WAL_ROWS_CHECK = "lance_spark.mem_wal.table.guard.check_rows"
+MEM_WAL_SCHEMA_CHECK = "lance_spark.mem_wal.table.guard.check_schema"
+MEM_WAL_DROP_CHECK = "lance_spark.mem_wal.table.guard.check_droppable"
 
 
 def load(path: str) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs import generated
-from lance_spark.spark.options import names
+from lance_spark.spark.options import declared
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("[!.]*/README.md")])
@@ -106,5 +106,5 @@ def test_the_options_page_has_a_row_for_every_option() -> None:
     page = (ROOT / "docs" / "reference" / "options.md").read_text()
     rows = generated.completed(page)
     spelled = {name.lower().replace("_", "") for name in re.findall(r"^\| `([^`]+)`", rows, re.M)}
-    listed = {*names.READ_NAMES, *names.WRITE_NAMES} - set(names.INTERNAL_NAMES)
+    listed = {*declared.READ_NAMES, *declared.WRITE_NAMES} - set(declared.INTERNAL_NAMES)
     assert {name for name in listed if name.replace("_", "") not in spelled} == set()

@@ -22,7 +22,7 @@ import lance_spark
 from lance_spark import Progress, __main__, progress
 from lance_spark.dataset import Dataset
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.runner import LocalRunner
+from lance_spark.runner import LocalRunner
 
 ROWS = 1200
 Call = Callable[[Dataset, Any], object]

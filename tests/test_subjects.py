@@ -20,10 +20,10 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = (
     "lance_spark.loaders",
     "lance_spark.mem_wal",
-    "lance_spark.scan.predicates.spatial",
-    "lance_spark.scan.text",
-    "lance_spark.scan.vectors",
-    "lance_spark.table.mem_wal",
+    "lance_spark.spatial",
+    "lance_spark.indexes.text",
+    "lance_spark.indexes.vectors",
+    "lance_spark.mem_wal.table",
 )
 #: The parts of a type, each with an attribute of its class, or none for a function.
 PARTS = {

@@ -25,16 +25,16 @@ from typing import Any
 import pyarrow as pa
 
 from lance_spark.change_feed.diff import ChangedRows, VersionChanges
-from lance_spark.change_feed.older_fields import field_ids, same_field, with_children_of
-from lance_spark.encoding.nulls import nulls
+from lance_spark.change_feed.field_mapping import field_ids, same_field, with_children_of
+from lance_spark.encoding.blocks import nulls
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.reader import FragmentReader, batches_of
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_OFFSET
+from lance_spark.table.manifest.codec import check_columns
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.paths import BasePath, TablePaths
 
 CHANGE_TYPE = pa.field("_change_type", pa.string(), nullable=False)

@@ -11,65 +11,54 @@ from typing import TYPE_CHECKING
 from lance_spark._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from lance_spark.dataset.branches import Branches, BranchInfo
-    from lance_spark.dataset.changes.compaction import (
+    from lance_spark.dataset.arrow_dataset import ArrowDataset
+    from lance_spark.dataset.blobs import Blob, BlobType, blob_array, blob_field
+    from lance_spark.dataset.compaction import (
         Compaction,
         CompactionPlan,
         CompactionTask,
         RewriteResult,
     )
-    from lance_spark.dataset.changes.merge_insert import MergeInsertBuilder
-    from lance_spark.dataset.changes.merge_rows import MergeResult
     from lance_spark.dataset.dataset import Dataset, open_dataset
     from lance_spark.dataset.delta import DatasetDelta
-    from lance_spark.dataset.files.models import IvfModel, PqModel
-    from lance_spark.dataset.files.reader import (
+    from lance_spark.dataset.files import (
         LanceBufferDescriptor,
         LanceColumnMetadata,
         LanceFileMetadata,
         LanceFileReader,
+        LanceFileSession,
         LanceFileStatistics,
+        LanceFileWriter,
         LancePageMetadata,
+        ListResult,
         stable_version,
     )
-    from lance_spark.dataset.files.session import (
-        LanceFileSession,
-        ListResult,
-    )
-    from lance_spark.dataset.files.writer import (
-        LanceFileWriter,
-    )
-    from lance_spark.dataset.fragments.fragment import DatasetFragment
-    from lance_spark.dataset.fragments.operations import LanceOperation
-    from lance_spark.dataset.fragments.write import write_fragments
-    from lance_spark.dataset.fresh.rows import FreshRows
-    from lance_spark.dataset.fresh.scanners import (
+    from lance_spark.dataset.fragments import DatasetFragment, write_fragments
+    from lance_spark.dataset.fresh import (
         ExecutionPlan,
+        FreshRows,
         LsmPointLookupPlanner,
         LsmScanner,
         LsmVectorSearchPlanner,
+        ShardSnapshot,
     )
-    from lance_spark.dataset.fresh.snapshots import ShardSnapshot
+    from lance_spark.dataset.index_models import IvfModel, PqModel
     from lance_spark.dataset.lance_schema import LanceSchema
     from lance_spark.dataset.mem_wal import evaluate_sharding_spec
+    from lance_spark.dataset.merge import MergeInsertBuilder, MergeResult
+    from lance_spark.dataset.operations import LanceOperation
     from lance_spark.dataset.optimizer import DatasetOptimizer
-    from lance_spark.dataset.rows.blob_values import Blob, BlobType, blob_array, blob_field
-    from lance_spark.dataset.rows.sql import SqlQuery, SqlQueryBuilder
-    from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
-    from lance_spark.dataset.scanning.ordered import ColumnOrdering
-    from lance_spark.dataset.scanning.scanner import Scanner
-    from lance_spark.dataset.scanning.statistics import ScanStatistics
+    from lance_spark.dataset.refs import Branches, BranchInfo, TagInfo, Tags
+    from lance_spark.dataset.scan_keywords import ColumnOrdering, ScanStatistics
+    from lance_spark.dataset.scanner import Scanner
     from lance_spark.dataset.session import Session
-    from lance_spark.dataset.stats import (
-        DatasetStatistics,
-        DataStatistics,
-        FieldStatistics,
-    )
-    from lance_spark.dataset.tags import TagInfo, Tags
+    from lance_spark.dataset.sql import SqlQuery, SqlQueryBuilder
+    from lance_spark.dataset.stats import DatasetStatistics, DataStatistics, FieldStatistics
     from lance_spark.dataset.write import write_dataset
     from lance_spark.mem_wal.cleanup import MemWalCleanup
-    from lance_spark.mem_wal.setup.shards import ShardDescription
-    from lance_spark.mem_wal.writing.writer import ShardWriter
+    from lance_spark.mem_wal.shards import ShardDescription
+    from lance_spark.mem_wal.table.details import ShardingField, ShardingSpec
+    from lance_spark.mem_wal.writer import ShardWriter
     from lance_spark.mutations.compaction.task import CompactionMetrics
     from lance_spark.mutations.indexes.check import IndexCheck
     from lance_spark.mutations.indexes.existing import IndexDescription, IndexSegment
@@ -80,12 +69,11 @@ if TYPE_CHECKING:
     from lance_spark.table.commit.transaction import Transaction
     from lance_spark.table.fragments.files import DataFile, DeletionFile
     from lance_spark.table.fragments.fragment import Fragment
-    from lance_spark.table.fragments.write_progress import FragmentWriteProgress
-    from lance_spark.table.indexes.metadata import Index, IndexFile
+    from lance_spark.table.fragments.writer import FragmentWriteProgress
+    from lance_spark.table.indexes.sections import Index, IndexFile
     from lance_spark.table.manifest.history import VersionInfo
-    from lance_spark.table.mem_wal.details import ShardingField, ShardingSpec
     from lance_spark.table.open import Reference
-    from lance_spark.table.refs.branch_repair import BranchRepair
+    from lance_spark.table.refs.branches import BranchRepair
 
 __all__ = [
     "IvfModel",
@@ -170,78 +158,78 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_exports(
         globals(),
         {
-            "IvfModel": "lance_spark.dataset.files.models",
-            "PqModel": "lance_spark.dataset.files.models",
+            "IvfModel": "lance_spark.dataset.index_models",
+            "PqModel": "lance_spark.dataset.index_models",
             "LanceSchema": "lance_spark.dataset.lance_schema",
-            "Blob": "lance_spark.dataset.rows.blob_values",
-            "BlobType": "lance_spark.dataset.rows.blob_values",
-            "blob_array": "lance_spark.dataset.rows.blob_values",
-            "blob_field": "lance_spark.dataset.rows.blob_values",
-            "LanceBufferDescriptor": "lance_spark.dataset.files.reader",
-            "LanceColumnMetadata": "lance_spark.dataset.files.reader",
-            "LanceFileMetadata": "lance_spark.dataset.files.reader",
-            "LanceFileReader": "lance_spark.dataset.files.reader",
-            "LanceFileStatistics": "lance_spark.dataset.files.reader",
-            "LancePageMetadata": "lance_spark.dataset.files.reader",
-            "stable_version": "lance_spark.dataset.files.reader",
-            "LanceFileSession": "lance_spark.dataset.files.session",
-            "ListResult": "lance_spark.dataset.files.session",
-            "LanceFileWriter": "lance_spark.dataset.files.writer",
+            "Blob": "lance_spark.dataset.blobs",
+            "BlobType": "lance_spark.dataset.blobs",
+            "blob_array": "lance_spark.dataset.blobs",
+            "blob_field": "lance_spark.dataset.blobs",
+            "LanceBufferDescriptor": "lance_spark.dataset.files",
+            "LanceColumnMetadata": "lance_spark.dataset.files",
+            "LanceFileMetadata": "lance_spark.dataset.files",
+            "LanceFileReader": "lance_spark.dataset.files",
+            "LanceFileStatistics": "lance_spark.dataset.files",
+            "LancePageMetadata": "lance_spark.dataset.files",
+            "stable_version": "lance_spark.dataset.files",
+            "LanceFileSession": "lance_spark.dataset.files",
+            "ListResult": "lance_spark.dataset.files",
+            "LanceFileWriter": "lance_spark.dataset.files",
             "MemWalCleanup": "lance_spark.mem_wal.cleanup",
-            "ShardDescription": "lance_spark.mem_wal.setup.shards",
-            "ShardWriter": "lance_spark.mem_wal.writing.writer",
-            "ShardingField": "lance_spark.table.mem_wal.details",
-            "ShardingSpec": "lance_spark.table.mem_wal.details",
+            "ShardDescription": "lance_spark.mem_wal.shards",
+            "ShardWriter": "lance_spark.mem_wal.writer",
+            "ShardingField": "lance_spark.mem_wal.table.details",
+            "ShardingSpec": "lance_spark.mem_wal.table.details",
             "evaluate_sharding_spec": "lance_spark.dataset.mem_wal",
             "DeletionFile": "lance_spark.table.fragments.files",
             "DataFile": "lance_spark.table.fragments.files",
-            "write_fragments": "lance_spark.dataset.fragments.write",
-            "LanceOperation": "lance_spark.dataset.fragments.operations",
-            "DatasetFragment": "lance_spark.dataset.fragments.fragment",
-            "ArrowDataset": "lance_spark.dataset.scanning.arrow_dataset",
-            "ScanStatistics": "lance_spark.dataset.scanning.statistics",
-            "Scanner": "lance_spark.dataset.scanning.scanner",
-            "ColumnOrdering": "lance_spark.dataset.scanning.ordered",
+            "write_fragments": "lance_spark.dataset.fragments",
+            "LanceOperation": "lance_spark.dataset.operations",
+            "DatasetFragment": "lance_spark.dataset.fragments",
+            "ArrowDataset": "lance_spark.dataset.arrow_dataset",
+            "ScanStatistics": "lance_spark.dataset.scan_keywords",
+            "Scanner": "lance_spark.dataset.scanner",
+            "ColumnOrdering": "lance_spark.dataset.scan_keywords",
             "BlobFile": "lance_spark.scan.blob_files",
-            "BranchInfo": "lance_spark.dataset.branches",
-            "BranchRepair": "lance_spark.table.refs.branch_repair",
-            "Branches": "lance_spark.dataset.branches",
+            "BranchInfo": "lance_spark.dataset.refs",
+            "BranchRepair": "lance_spark.table.refs.branches",
+            "Branches": "lance_spark.dataset.refs",
             "CleanupStats": "lance_spark.table.cleanup.run",
-            "Compaction": "lance_spark.dataset.changes.compaction",
-            "CompactionPlan": "lance_spark.dataset.changes.compaction",
-            "CompactionTask": "lance_spark.dataset.changes.compaction",
-            "RewriteResult": "lance_spark.dataset.changes.compaction",
+            "Compaction": "lance_spark.dataset.compaction",
+            "CompactionPlan": "lance_spark.dataset.compaction",
+            "CompactionTask": "lance_spark.dataset.compaction",
+            "RewriteResult": "lance_spark.dataset.compaction",
             "Session": "lance_spark.dataset.session",
             "CompactionMetrics": "lance_spark.mutations.compaction.task",
             "Dataset": "lance_spark.dataset.dataset",
-            "ExecutionPlan": "lance_spark.dataset.fresh.scanners",
+            "ExecutionPlan": "lance_spark.dataset.fresh",
             "DatasetDelta": "lance_spark.dataset.delta",
             "DatasetOptimizer": "lance_spark.dataset.optimizer",
             "DatasetStatistics": "lance_spark.dataset.stats",
             "DataStatistics": "lance_spark.dataset.stats",
             "FieldStatistics": "lance_spark.dataset.stats",
-            "MergeInsertBuilder": "lance_spark.dataset.changes.merge_insert",
-            "MergeResult": "lance_spark.dataset.changes.merge_rows",
+            "MergeInsertBuilder": "lance_spark.dataset.merge",
+            "MergeResult": "lance_spark.dataset.merge",
             "Fragment": "lance_spark.table.fragments.fragment",
-            "FragmentWriteProgress": "lance_spark.table.fragments.write_progress",
-            "FreshRows": "lance_spark.dataset.fresh.rows",
+            "FragmentWriteProgress": "lance_spark.table.fragments.writer",
+            "FreshRows": "lance_spark.dataset.fresh",
             "IOStats": "lance_spark.storage.io_counts",
-            "Index": "lance_spark.table.indexes.metadata",
-            "IndexFile": "lance_spark.table.indexes.metadata",
+            "Index": "lance_spark.table.indexes.sections",
+            "IndexFile": "lance_spark.table.indexes.sections",
             "IndexCheck": "lance_spark.mutations.indexes.check",
             "IndexDescription": "lance_spark.mutations.indexes.existing",
             "IndexSegment": "lance_spark.mutations.indexes.existing",
-            "LsmPointLookupPlanner": "lance_spark.dataset.fresh.scanners",
-            "LsmScanner": "lance_spark.dataset.fresh.scanners",
-            "LsmVectorSearchPlanner": "lance_spark.dataset.fresh.scanners",
+            "LsmPointLookupPlanner": "lance_spark.dataset.fresh",
+            "LsmScanner": "lance_spark.dataset.fresh",
+            "LsmVectorSearchPlanner": "lance_spark.dataset.fresh",
             "Reference": "lance_spark.table.open",
             "RemovedFile": "lance_spark.table.cleanup.run",
             "ScanTask": "lance_spark.scan.task",
-            "ShardSnapshot": "lance_spark.dataset.fresh.snapshots",
-            "SqlQuery": "lance_spark.dataset.rows.sql",
-            "SqlQueryBuilder": "lance_spark.dataset.rows.sql",
-            "TagInfo": "lance_spark.dataset.tags",
-            "Tags": "lance_spark.dataset.tags",
+            "ShardSnapshot": "lance_spark.dataset.fresh",
+            "SqlQuery": "lance_spark.dataset.sql",
+            "SqlQueryBuilder": "lance_spark.dataset.sql",
+            "TagInfo": "lance_spark.dataset.refs",
+            "Tags": "lance_spark.dataset.refs",
             "Transaction": "lance_spark.table.commit.transaction",
             "VersionInfo": "lance_spark.table.manifest.history",
             "open_dataset": "lance_spark.dataset.dataset",

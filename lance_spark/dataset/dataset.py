@@ -14,8 +14,18 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.arguments import check_least, checks_arguments, pylance_keywords
-from lance_spark.dataset._decorators import prefixes_errors, prefixes_errors_at
-from lance_spark.dataset.changes.write_options import (
+from lance_spark.dataset.decorators import prefixes_errors, prefixes_errors_at
+from lance_spark.dataset.mem_wal import MemWalKeywords, WriterKeywords
+from lance_spark.dataset.reader import VersionReader
+from lance_spark.dataset.scan_keywords import (
+    BlobKeywords,
+    CountKeywords,
+    ExplainKeywords,
+    PlanKeywords,
+    ProjectionKeywords,
+)
+from lance_spark.dataset.scan_request import count_rows, planned, scan_request
+from lance_spark.dataset.write_options import (
     REFUSED,
     REFUSED_OF_INDEXES,
     REFUSED_OF_VECTORS,
@@ -23,23 +33,13 @@ from lance_spark.dataset.changes.write_options import (
     UNUSED_OF_COMPACTION,
     InsertKeywords,
 )
-from lance_spark.dataset.mem_wal import MemWalKeywords, WriterKeywords
-from lance_spark.dataset.reader import VersionReader
-from lance_spark.dataset.scanning.options import (
-    BlobKeywords,
-    CountKeywords,
-    ExplainKeywords,
-    PlanKeywords,
-    ProjectionKeywords,
-)
-from lance_spark.dataset.scanning.request import count_rows, planned, scan_request
 from lance_spark.errors import (
     InvalidInputError,
     InvalidOptionError,
     UnsupportedFeatureError,
     error_context,
 )
-from lance_spark.file.schema.extension_types import extended_schema
+from lance_spark.file.schema.types import extended_schema
 from lance_spark.keywords import also_takes, checked, of_group, parameters_of, without_group
 from lance_spark.mutations.compaction.options import (
     CompactionKeywords,
@@ -49,9 +49,8 @@ from lance_spark.mutations.compaction.options import (
 from lance_spark.namespace import table_entry
 from lance_spark.progress import ProgressKeywords, reports_progress
 from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE, BlobFile
-from lance_spark.storage.commit.lock import CommitLock, with_lock
-from lance_spark.storage.commit.manifest_store import ManifestStore, with_store
-from lance_spark.storage.options.base_paths import with_base_params
+from lance_spark.storage.commit import CommitLock, ManifestStore, with_lock, with_store
+from lance_spark.storage.options import with_base_params
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.bases import TargetBases
 from lance_spark.table.commit.options import (
@@ -75,27 +74,25 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as pads
 
-    from lance_spark.dataset.branches import Branches
-    from lance_spark.dataset.changes.merge_insert import MergeInsertBuilder
+    from lance_spark.dataset.arrow_dataset import ArrowDataset
     from lance_spark.dataset.delta import DatasetDelta
-    from lance_spark.dataset.files.models import IvfModel
-    from lance_spark.dataset.files.session import LanceFileSession
-    from lance_spark.dataset.fragments.fragment import DatasetFragment
-    from lance_spark.dataset.fresh.rows import FreshRows
-    from lance_spark.dataset.fresh.scanners import LsmScanner
+    from lance_spark.dataset.files import LanceFileSession
+    from lance_spark.dataset.fragments import DatasetFragment
+    from lance_spark.dataset.fresh import FreshRows, LsmScanner
+    from lance_spark.dataset.index_models import IvfModel
     from lance_spark.dataset.lance_schema import LanceSchema
+    from lance_spark.dataset.merge import MergeInsertBuilder
     from lance_spark.dataset.optimizer import DatasetOptimizer
     from lance_spark.dataset.recall import IndexRecall
-    from lance_spark.dataset.rows.sql import SqlQueryBuilder
-    from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
-    from lance_spark.dataset.scanning.options import Columns, Filter
-    from lance_spark.dataset.scanning.scanner import Scanner
+    from lance_spark.dataset.refs import Branches, Tags
+    from lance_spark.dataset.scan_keywords import Columns, Filter
+    from lance_spark.dataset.scanner import Scanner
     from lance_spark.dataset.session import Session
+    from lance_spark.dataset.sql import SqlQueryBuilder
     from lance_spark.dataset.stats import DatasetStatistics
-    from lance_spark.dataset.tags import Tags
     from lance_spark.mem_wal.cleanup import MemWalCleanup
-    from lance_spark.mem_wal.setup.shards import ShardDescription
-    from lance_spark.mem_wal.writing.writer import ShardWriter
+    from lance_spark.mem_wal.shards import ShardDescription
+    from lance_spark.mem_wal.writer import ShardWriter
     from lance_spark.mutations.compaction.task import CompactionMetrics
     from lance_spark.mutations.indexes.check import IndexCheck
     from lance_spark.mutations.indexes.create import IndexConfig
@@ -104,13 +101,13 @@ if TYPE_CHECKING:
     from lance_spark.storage.io_counts import IOStats
     from lance_spark.table.bases import BaseLike
     from lance_spark.table.cleanup.run import CleanupStats
-    from lance_spark.table.commit.write_job import Mode
+    from lance_spark.table.commit.write import Mode
     from lance_spark.table.fragments.fragment import Fragment
-    from lance_spark.table.indexes.metadata import Index
+    from lance_spark.table.indexes.sections import Index
     from lance_spark.table.manifest.manifest import Manifest
     from lance_spark.table.open import Reference
     from lance_spark.table.operations.base import Operation
-    from lance_spark.table.refs.branch_repair import BranchRepair
+    from lance_spark.table.refs.branches import BranchRepair
 
 MetadataValues = Mapping[str, str | None]
 
@@ -216,7 +213,7 @@ class Dataset:
         **keywords: Unpack[ProjectionKeywords],
     ) -> pa.Schema:
         """Return the Arrow schema of a read with these arguments; see `scanner`."""
-        from lance_spark.dataset.scanning.children import child_columns
+        from lance_spark.dataset.scan_request import child_columns
 
         read = self._reader.select(columns, **checked(ProjectionKeywords, keywords)).to_arrow()
         children = child_columns(columns, self._table.schema)
@@ -225,7 +222,7 @@ class Dataset:
     @property
     def max_field_id(self) -> int:
         """The largest id of a field that the manifest names; -1 without fields."""
-        from lance_spark.table.manifest.field_ids import max_field_id
+        from lance_spark.table.manifest.manifest import max_field_id
 
         return int(max_field_id(self._table.manifest.to_proto()))
 
@@ -280,7 +277,7 @@ class Dataset:
         >>> dataset.scanner(["id"], filter="id > 5", limit=10).to_table()
         >>> dataset.scanner({"twice": "id * 2"}, order_by=["id"]).to_reader()
         """
-        from lance_spark.dataset.scanning.scanner import Scanner
+        from lance_spark.dataset.scanner import Scanner
 
         return Scanner(self._reader, scan_request(self._reader, *arguments, **keywords))
 
@@ -412,7 +409,7 @@ class Dataset:
           column: v, metric l2, k 5
           index: v_idx (VECTOR): 90000 rows, IVF_PQ l2, 20 of 300 partitions, 5,722 rows measured
         """
-        from lance_spark.dataset.scanning.scanner import explained
+        from lance_spark.dataset.scanner import explained
 
         return explained(self._reader, columns, **keywords)
 
@@ -427,7 +424,7 @@ class Dataset:
         >>> table = dataset.arrow_dataset()
         >>> duckdb.sql("SELECT name FROM table WHERE id = 5")  # doctest: +SKIP
         """
-        from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
+        from lance_spark.dataset.arrow_dataset import ArrowDataset
 
         return ArrowDataset(self)
 
@@ -450,7 +447,7 @@ class Dataset:
         >>> query = dataset.sql("SELECT name, count(*) FROM dataset GROUP BY name").build()
         >>> query.to_batch_records()
         """
-        from lance_spark.dataset.rows.sql import SqlQueryBuilder
+        from lance_spark.dataset.sql import SqlQueryBuilder
 
         return SqlQueryBuilder(self, sql)
 
@@ -488,7 +485,7 @@ class Dataset:
         --------
         >>> frame = dataset.to_pandas(["id", "name"], filter="id > 5", split_blocks=True)
         """
-        from lance_spark.dataset.rows.frames import parted
+        from lance_spark.dataset.frames import parted
 
         scan, others = parted(options, self.scanner)
         scanner = self.scanner(columns, filter, limit, offset, nearest, batch_size, **scan)
@@ -515,7 +512,7 @@ class Dataset:
         --------
         >>> dataset.fresh().to_table(filter="id = 7")
         """
-        from lance_spark.dataset.fresh.rows import FreshRows
+        from lance_spark.dataset.fresh import FreshRows
 
         return FreshRows(self)
 
@@ -526,7 +523,7 @@ class Dataset:
         ------
         CorruptTableError, CorruptFileError, UnsupportedFeatureError, StorageError
         """
-        from lance_spark.dataset.fresh.scanners import LsmScanner
+        from lance_spark.dataset.fresh import LsmScanner
 
         return LsmScanner(self.fresh())
 
@@ -561,7 +558,7 @@ class Dataset:
             A position is out of range, or a column does not exist.
         CorruptTableError, CorruptFileError, StorageError
         """
-        from lance_spark.dataset.rows.takes import take
+        from lance_spark.dataset.takes import take
 
         with turn(local=self._table.store.is_local):
             return take(self._reader, indices, columns, keywords.get("blob_handling"))
@@ -595,7 +592,7 @@ class Dataset:
             A column does not exist.
         CorruptTableError, CorruptFileError, StorageError
         """
-        from lance_spark.dataset.rows.takes import take_ids
+        from lance_spark.dataset.takes import take_ids
 
         return take_ids(self._reader, row_ids, columns, keywords.get("blob_handling"))
 
@@ -648,7 +645,7 @@ class Dataset:
         -------
         pyarrow.dataset.InMemoryDataset
         """
-        from lance_spark.dataset.rows.in_memory import in_memory
+        from lance_spark.dataset.takes import in_memory
 
         return in_memory(self.to_table()).sort_by(sorting, **options)
 
@@ -680,7 +677,7 @@ class Dataset:
         --------
         >>> orders.join(customers, "customer_id", join_type="inner").to_table()
         """
-        from lance_spark.dataset.rows.in_memory import in_memory
+        from lance_spark.dataset.takes import in_memory
 
         return in_memory(self.to_table()).join(
             in_memory(right_dataset),
@@ -706,7 +703,7 @@ class Dataset:
 
         Both sides are read into memory, and must be sorted by `on`.
         """
-        from lance_spark.dataset.rows.in_memory import in_memory
+        from lance_spark.dataset.takes import in_memory
 
         right = in_memory(right_dataset)
         return in_memory(self.to_table()).join_asof(right, on, by, tolerance, right_on, right_by)
@@ -733,7 +730,7 @@ class Dataset:
             The array has another type.
         CorruptTableError, StorageError
         """
-        from lance_spark.dataset.rows.addresses import remapped
+        from lance_spark.dataset.takes import remapped
 
         return remapped(self._table, addrs)
 
@@ -772,7 +769,7 @@ class Dataset:
             of `ids`, `addresses` and `indices` is given.
         CorruptTableError, CorruptFileError, StorageError
         """
-        from lance_spark.dataset.rows.blobs import open_blobs
+        from lance_spark.dataset.blobs import open_blobs
 
         rows = {"ids": ids, "addresses": addresses, "indices": indices}
         return open_blobs(self._reader, blob_column, rows, buffer_size)
@@ -807,7 +804,7 @@ class Dataset:
             As in `take_blobs`.
         CorruptTableError, CorruptFileError, StorageError
         """
-        from lance_spark.dataset.rows.blobs import read_blobs
+        from lance_spark.dataset.blobs import read_blobs
 
         rows = {"ids": ids, "addresses": addresses, "indices": indices}
         return read_blobs(self._reader, blob_column, rows)
@@ -849,7 +846,7 @@ class Dataset:
         --------
         >>> dataset.read_blob_ranges("image", [(7, 0, 1024)], selector="indices")
         """
-        from lance_spark.dataset.rows.blobs import read_ranges
+        from lance_spark.dataset.blobs import read_ranges
 
         return read_ranges(self._reader, blob_column, requests, selector)
 
@@ -887,7 +884,7 @@ class Dataset:
         --------
         >>> dataset = dataset.insert(pa.table({"id": [4]}))
         """
-        from lance_spark.dataset.changes.writing import write_rows
+        from lance_spark.dataset.writing import write_rows
 
         keywords.setdefault("storage_options", self._storage_options)
         return self._committed(write_rows(data, self.uri, mode, **keywords))
@@ -1028,7 +1025,7 @@ class Dataset:
         >>> result = merge.when_not_matched_insert_all().execute(new_rows)
         >>> dataset = result["dataset"]
         """
-        from lance_spark.dataset.changes.merge_insert import MergeInsertBuilder, key_names
+        from lance_spark.dataset.merge import MergeInsertBuilder, key_names
 
         return MergeInsertBuilder(self, key_names(self._table.schema, on))
 
@@ -1151,7 +1148,7 @@ class Dataset:
         --------
         >>> dataset = dataset.merge(pa.table({"id": [1, 2], "score": [0.5, 0.25]}), "id")
         """
-        from lance_spark.dataset.changes.merging import add_joined_columns
+        from lance_spark.dataset.merge import add_joined_columns
 
         options = CommitOptions.of(**keywords)
         return self._committed(
@@ -1182,7 +1179,7 @@ class Dataset:
             A column does not exist, or no column would remain.
         UnsupportedFeatureError, CommitConflictError, CorruptTableError, StorageError
         """
-        from lance_spark.mutations.columns.drop import drop_columns
+        from lance_spark.mutations.columns.alter import drop_columns
 
         options = CommitOptions.of(**keywords)
         return self._committed(drop_columns(self._table, columns, options))
@@ -1511,7 +1508,7 @@ class Dataset:
         >>> dataset.index_statistics("v_idx")["num_unindexed_rows"]  # doctest: +SKIP
         0
         """
-        from lance_spark.mutations.indexes.statistics import index_statistics
+        from lance_spark.mutations.indexes.existing import index_statistics
 
         return index_statistics(self._table, name)
 
@@ -1570,7 +1567,7 @@ class Dataset:
             the index of the values: ``BTREE`` (the default), ``BITMAP``, ``NGRAM``, ``ZONEMAP`` or
             ``BLOOMFILTER``; ``target_index_parameters``, its options.
             Of an INVERTED index, the attributes of
-            `lance_spark.scan.text.parameters.TextParameters`, such as ``with_position``, which
+            `lance_spark.indexes.text.parameters.TextParameters`, such as ``with_position``, which
             phrases need; ``base_tokenizer``; ``language``; ``stem``, which needs the package
             PyStemmer (``lance-spark[text]``). ``format_version``: 1 to 3, the form of its files.
 
@@ -1890,7 +1887,7 @@ class Dataset:
             The index does not exist, has no vectors, or is empty.
         CorruptFileError, StorageError
         """
-        from lance_spark.dataset.files.models import ivf_model
+        from lance_spark.dataset.index_models import ivf_model
 
         return ivf_model(self._table, index_name)
 
@@ -1904,7 +1901,7 @@ class Dataset:
         InvalidInputError
             Not exactly one name is given; or the errors of `get_ivf_model`.
         """
-        from lance_spark.dataset.files.models import ivf_model, name_of_vector_index
+        from lance_spark.dataset.index_models import ivf_model, name_of_vector_index
 
         if (index_name is None) is (column is None):
             raise InvalidInputError("give either index_name or column")
@@ -2019,7 +2016,7 @@ class Dataset:
         from lance_spark.dataset.indexes import one_column, segment_config
         from lance_spark.mutations.indexes.create import IndexRequest
         from lance_spark.mutations.indexes.uncommitted import build_segment
-        from lance_spark.table.indexes.metadata import index_of
+        from lance_spark.table.indexes.sections import index_of
 
         config = segment_config(
             index_type,
@@ -2065,7 +2062,7 @@ class Dataset:
         CorruptTableError, CorruptFileError, StorageError
         """
         from lance_spark.mutations.indexes.uncommitted import merge_segments
-        from lance_spark.table.indexes.metadata import index_of, segment_of
+        from lance_spark.table.indexes.sections import index_of, segment_of
 
         return index_of(merge_segments(self._table, list(map(segment_of, segments))))
 
@@ -2103,7 +2100,7 @@ class Dataset:
         CorruptTableError, StorageError
         """
         from lance_spark.mutations.indexes.uncommitted import commit_built
-        from lance_spark.table.indexes.metadata import segment_of
+        from lance_spark.table.indexes.sections import segment_of
 
         options = CommitOptions.of(**keywords)
         built = list(map(segment_of, segments))
@@ -2222,14 +2219,14 @@ class Dataset:
     @property
     def tags(self) -> Tags:
         """The tags of the table: list, create, move and delete them."""
-        from lance_spark.dataset.tags import Tags
+        from lance_spark.dataset.refs import Tags
 
         return Tags(self._table)
 
     @property
     def branches(self) -> Branches:
         """The branches of the table: list and delete them. `create_branch` creates one."""
-        from lance_spark.dataset.branches import Branches
+        from lance_spark.dataset.refs import Branches
 
         return Branches(self._table)
 
@@ -2355,7 +2352,7 @@ class Dataset:
         >>> shutil.copytree("/data/t.lance", "/copy/t.lance")
         >>> open_dataset("/copy/t.lance").repair_branches()
         """
-        from lance_spark.table.refs.branch_repair import repair_branches
+        from lance_spark.table.refs.branches import repair_branches
 
         return repair_branches(self._table.main)
 
@@ -2503,7 +2500,7 @@ class Dataset:
         TableExistsError, VersionNotFoundError, UncertainCommitError, UnsupportedFeatureError,
         StorageError
         """
-        from lance_spark.dataset.changes.commits import commit_operation
+        from lance_spark.dataset.commits import commit_operation
 
         check_timeout("commit_timeout", commit_timeout)
         options = dict(storage_options or {})
@@ -2572,7 +2569,7 @@ class Dataset:
             A transaction is not an append, as in pylance.
         CommitConflictError, UncertainCommitError, StorageError
         """
-        from lance_spark.dataset.changes.commits import merged_appends
+        from lance_spark.dataset.commits import merged_appends
 
         merged = merged_appends(transactions)
         dataset = cls.commit(
@@ -2611,7 +2608,7 @@ class Dataset:
         UnsupportedFeatureError
             A filter is given.
         """
-        from lance_spark.dataset.fragments.fragment import DatasetFragment
+        from lance_spark.dataset.fragments import DatasetFragment
 
         if filter is not None:
             raise UnsupportedFeatureError(
@@ -2621,7 +2618,7 @@ class Dataset:
 
     def get_fragment(self, fragment_id: int) -> DatasetFragment | None:
         """Return a fragment by its id; None if this version does not have it."""
-        from lance_spark.dataset.fragments.fragment import DatasetFragment
+        from lance_spark.dataset.fragments import DatasetFragment
 
         for fragment in self.fragments:
             if fragment.id == fragment_id:
@@ -2630,7 +2627,7 @@ class Dataset:
 
     def new_file_session(self) -> LanceFileSession:
         """Return a session for files below the root of the table; see `LanceFileSession`."""
-        from lance_spark.dataset.files.session import LanceFileSession
+        from lance_spark.dataset.files import LanceFileSession
 
         return LanceFileSession._of(self._table.store)
 
@@ -2647,7 +2644,7 @@ class Dataset:
         ------
         StorageError
         """
-        from lance_spark.dataset.files.listing import all_files
+        from lance_spark.dataset.listing import all_files
 
         return all_files(self._table.store)
 
@@ -2678,7 +2675,7 @@ class Dataset:
         ------
         CorruptTableError, StorageError
         """
-        from lance_spark.dataset.files.listing import tracked_files
+        from lance_spark.dataset.listing import tracked_files
 
         return tracked_files(self._table, min_version, progress)
 
@@ -2935,7 +2932,7 @@ class Dataset:
         --------
         >>> lance_spark.Dataset.drop("/data/old.lance", ignore_not_found=True)
         """
-        from lance_spark.dataset.changes.whole_table import drop_table
+        from lance_spark.dataset.whole_table import drop_table
 
         drop_table(base_uri, storage_options, ignore_not_found=bool(ignore_not_found))
 
@@ -3029,7 +3026,7 @@ class Dataset:
         ...     bucket_column="id", num_buckets=4
         ... )
         """
-        from lance_spark.mem_wal.setup.initialize import initialize_mem_wal
+        from lance_spark.mem_wal.setup import initialize_mem_wal
 
         table = initialize_mem_wal(
             self._table,
@@ -3056,7 +3053,7 @@ class Dataset:
         ------
         CorruptTableError
         """
-        from lance_spark.mem_wal.setup.shards import settings_of
+        from lance_spark.mem_wal.shards import settings_of
 
         return settings_of(self._table)
 
@@ -3074,7 +3071,7 @@ class Dataset:
         >>> [shard.num_sstables for shard in dataset.mem_wal_shards()]  # doctest: +SKIP
         [2, 0]
         """
-        from lance_spark.mem_wal.setup.shards import describe_shards
+        from lance_spark.mem_wal.shards import describe_shards
 
         return describe_shards(self._table)
 
@@ -3114,7 +3111,7 @@ class Dataset:
         >>> with dataset.mem_wal_writer(shard_values={"bucket": 0}) as writer:  # doctest: +SKIP
         ...     writer.put(rows)
         """
-        from lance_spark.mem_wal.writing.open import open_writer
+        from lance_spark.mem_wal.open import open_writer
 
         return open_writer(self._table, shard_id, shard_values, keywords)
 
@@ -3144,7 +3141,7 @@ class Dataset:
         >>> for shard_id, part in dataset.split_by_shard(rows).items():  # doctest: +SKIP
         ...     writers[shard_id].put(part)
         """
-        from lance_spark.mem_wal.writing.open import split_rows
+        from lance_spark.mem_wal.open import split_rows
 
         return split_rows(self._table, data, schema)
 
@@ -3178,7 +3175,7 @@ class Dataset:
         >>> dataset = dataset.compact_mem_wal()  # doctest: +SKIP
         """
         from lance_spark.mem_wal.compaction import compact_mem_wal
-        from lance_spark.mem_wal.writing.flush import flush_logs
+        from lance_spark.mem_wal.open import flush_logs
         from lance_spark.mutations.commits import newest
 
         table = newest(self._table)
@@ -3247,7 +3244,7 @@ class Dataset:
         --------
         >>> dataset = dataset.disable_mem_wal()  # doctest: +SKIP
         """
-        from lance_spark.mem_wal.setup.disable import disable_mem_wal
+        from lance_spark.mem_wal.setup import disable_mem_wal
 
         options = CommitOptions.of(**keywords)
         return self._committed(disable_mem_wal(self._table, options, compact=compact))

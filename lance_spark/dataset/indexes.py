@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.spelling import spelled
-from lance_spark.mutations.indexes.builders import builder_of
+from lance_spark.file.schema.schema import spelled
+from lance_spark.indexes.builds import builder_of
+from lance_spark.indexes.vectors.columns import METRIC_KEYS
 from lance_spark.mutations.indexes.create import IndexConfig, IndexRequest, config_of
-from lance_spark.scan.vectors.metric import METRIC_KEYS
 
 if TYPE_CHECKING:
     from lance_spark.table.open import OpenTable

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lance_spark.file.schema.extension_types import extended_schema
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
+from lance_spark.file.schema.types import extended_schema
 from lance_spark.table.primary_key import primary_key
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.table.mem_wal.details import ShardingSpec
+    from lance_spark.mem_wal.table.details import ShardingSpec
 
 _WITHOUT_EFFECT = "Has no effect here; pylance has it."
 

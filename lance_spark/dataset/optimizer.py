@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lance_spark.dataset.changes.write_options import UNUSED_OF_COMPACTION
+from lance_spark.dataset.write_options import UNUSED_OF_COMPACTION
 from lance_spark.table.cleanup.automatic import PREFIX, cleanup_config
 
 if TYPE_CHECKING:

@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from lance_spark.arguments import check_least
-from lance_spark.dataset.scanning.options import DEFAULT_BATCH_SIZE, TaskKeywords
+from lance_spark.dataset.scan_keywords import DEFAULT_BATCH_SIZE, TaskKeywords
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
 from lance_spark.keywords import checked
+from lance_spark.predicates.conditions import Condition, top_fields
+from lance_spark.predicates.tuples import parse_filters
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.plan import (
     ScanPlan,
@@ -26,30 +28,25 @@ from lance_spark.scan.plan import (
     select_fragments,
     with_positions,
 )
-from lance_spark.scan.predicates.conditions import Condition, top_fields
-from lance_spark.scan.predicates.tuples import parse_filters
 from lance_spark.scan.search_keywords import IndexSearchKeywords
 from lance_spark.scan.take import RowFinder
 from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.fragments.listed import ListedFragments
-from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.manifest.repairs import check_columns
+from lance_spark.table.fragments.row_counts import ListedFragments, counted_fragments
+from lance_spark.table.manifest.codec import check_columns
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
-    from lance_spark.dataset.scanning.options import Filter
-    from lance_spark.scan.pruning.candidates import Candidates, CandidateSearch, TableIndexes
-    from lance_spark.scan.search_task import OpenedRows, SearchedVersion
-    from lance_spark.scan.text.queries import QueryLike
-    from lance_spark.scan.text.search import TextSearch
-    from lance_spark.scan.text.task import TextScanTask
-    from lance_spark.scan.vectors.columns import VectorType
-    from lance_spark.scan.vectors.query import NearestQuery
-    from lance_spark.scan.vectors.search import VectorSearch
-    from lance_spark.scan.vectors.task import VectorScanTask
+    from lance_spark.dataset.scan_keywords import Filter
+    from lance_spark.indexes.candidates import Candidates, CandidateSearch, TableIndexes
+    from lance_spark.indexes.search_task import OpenedRows, SearchedVersion
+    from lance_spark.indexes.text.queries import QueryLike
+    from lance_spark.indexes.text.search import TextScanTask, TextSearch
+    from lance_spark.indexes.vectors.columns import VectorType
+    from lance_spark.indexes.vectors.query import NearestQuery
+    from lance_spark.indexes.vectors.search import VectorScanTask, VectorSearch
     from lance_spark.table.rows.u64_segments import UInt64Array
 
 
@@ -146,7 +143,7 @@ class VersionReader:
         if filter is None:
             return conditions
         if isinstance(filter, str):
-            from lance_spark.scan.predicates.sql import parse_local
+            from lance_spark.predicates.sql import parse_local
 
             return (*conditions, parse_local(filter, known))
         if hasattr(filter, "paths"):
@@ -154,7 +151,7 @@ class VersionReader:
         import pyarrow.compute as pc
 
         if isinstance(filter, pc.Expression):
-            from lance_spark.scan.predicates.arrow.condition import arrow_condition
+            from lance_spark.predicates.arrow import arrow_condition
 
             return (*conditions, arrow_condition(filter, known))
         raise InvalidInputError(
@@ -204,8 +201,8 @@ class VersionReader:
 
     def _count_nulls(self, conditions: Sequence[Condition]) -> int | None:
         """Return for how many rows one `IsNull` holds, by indexes; None for other conditions."""
-        from lance_spark.scan.predicates.column_predicates import IsNull
-        from lance_spark.scan.pruning.metadata_aggregates import value_count
+        from lance_spark.indexes.aggregates import value_count
+        from lance_spark.predicates.columns import IsNull
 
         if len(conditions) != 1 or not isinstance(conditions[0], IsNull):
             return None
@@ -273,7 +270,7 @@ class VersionReader:
             selected = [fragment for fragment in selected if fragment.id in kept]
         groups = pack(selected, rows_per_task, whole_fragments=given["whole_fragments"])
         if candidates is not None:
-            from lance_spark.scan.pruning.narrowing import narrowed
+            from lance_spark.indexes.candidates import narrowed
 
             groups = narrowed(groups, candidates.rows, rows_per_task, left)
         if row_meta.needs(read, row_meta.ROW_OFFSET):
@@ -306,13 +303,13 @@ class VersionReader:
 
     def _candidates(self, conditions: Sequence[Condition]) -> Candidates | None:
         """Return the rows that indexes leave; see `TableIndexes.candidates`."""
-        from lance_spark.scan.pruning.column_indexes import Searcher
+        from lance_spark.indexes.candidates import Searcher
 
         return self._table_indexes().candidates(conditions, Searcher.DRIVER)
 
     def _table_indexes(self) -> TableIndexes:
-        from lance_spark.scan.pruning.candidates import TableIndexes
-        from lance_spark.scan.pruning.coverage import checked_section
+        from lance_spark.indexes.candidates import TableIndexes
+        from lance_spark.indexes.coverage import checked_section
 
         if self._indexes is None:
             manifest = self.table.manifest
@@ -341,8 +338,8 @@ class VersionReader:
 
     def searched_version(self, **keywords: Unpack[IndexSearchKeywords]) -> SearchedVersion:
         """Return what searches are planned on."""
-        from lance_spark.scan.pruning.coverage import checked_section
-        from lance_spark.scan.search_task import SearchedVersion
+        from lance_spark.indexes.coverage import checked_section
+        from lance_spark.indexes.search_task import SearchedVersion
 
         table = self.table
         return SearchedVersion(
@@ -356,7 +353,7 @@ class VersionReader:
 
     def opened_rows(self) -> OpenedRows:
         """Return all rows, for searches."""
-        from lance_spark.scan.search_task import OpenedRows
+        from lance_spark.indexes.search_task import OpenedRows
 
         return OpenedRows(self.table.paths, self.find_rows, self.open_files)
 
@@ -368,8 +365,8 @@ class VersionReader:
         **keywords: Unpack[IndexSearchKeywords],
     ) -> TextSearch:
         """Plan a full-text search; see `plan_search`."""
-        from lance_spark.dataset.full_text import parsed_query, score_field
-        from lance_spark.scan.text.search import plan_search
+        from lance_spark.dataset.queries import parsed_query, score_field
+        from lance_spark.indexes.text.search import plan_search
 
         score_field(self.table.schema.names)
         parsed = parsed_query(self.table, query)
@@ -388,7 +385,7 @@ class VersionReader:
 
         If `_score` is not named, it follows the columns, unless `adds_score` is false.
         """
-        from lance_spark.dataset.full_text import split_columns, with_score
+        from lance_spark.dataset.queries import split_columns, with_score
 
         names, position = split_columns(columns)
         schema = self.select(names, blob_handling, with_row_id, with_row_address)
@@ -410,7 +407,7 @@ class VersionReader:
         keeps_ties: bool = False,
     ) -> TextScanTask:
         """Return the task of a search, or of a share of it; see `TextScanTask`."""
-        from lance_spark.scan.text.task import TextScanTask
+        from lance_spark.indexes.text.search import TextScanTask
 
         manifest = self.table.manifest
         fields = [field for field in schema.fields if field.id != row_meta.SCORE.id]
@@ -439,7 +436,7 @@ class VersionReader:
         ------
         InvalidInputError
         """
-        from lance_spark.scan.vectors.search import checked_type
+        from lance_spark.indexes.vectors.search import checked_type
 
         return checked_type(self.table.schema.path(query.column), query)
 
@@ -451,8 +448,8 @@ class VersionReader:
         **keywords: Unpack[IndexSearchKeywords],
     ) -> VectorSearch:
         """Plan a vector search; see `plan_vectors`."""
-        from lance_spark.dataset.nearest import search_fields
-        from lance_spark.scan.vectors.search import plan_vectors
+        from lance_spark.dataset.queries import search_fields
+        from lance_spark.indexes.vectors.search import plan_vectors
 
         search = plan_vectors(self.searched_version(**keywords), query, use_index=use_index)
         search_fields(self.table.schema.names, is_batch=search.query.is_batch)
@@ -509,7 +506,7 @@ class VersionReader:
         use_scalar_index: bool = True,
     ) -> VectorScanTask:
         """Return the task of a search, or of a share of it; see `VectorScanTask`."""
-        from lance_spark.scan.vectors.task import VectorScanTask
+        from lance_spark.indexes.vectors.search import VectorScanTask
 
         manifest = self.table.manifest
         computed = (row_meta.DISTANCE.id, row_meta.QUERY_INDEX.id)
@@ -543,7 +540,7 @@ class VersionReader:
         fragments = [fragment for fragment in self.fragments if fragment.id in fragment_ids]
         groups = [tuple(FragmentSlice(part, 0, part.physical_rows) for part in fragments)]
         if candidates is not None:
-            from lance_spark.scan.pruning.narrowing import narrowed
+            from lance_spark.indexes.candidates import narrowed
 
             groups = narrowed(groups, candidates.rows, 1 << 62, candidates.deferred_fragments)
         if row_meta.needs(read, row_meta.ROW_OFFSET):

@@ -21,9 +21,7 @@ from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX, ROW_ID
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.scan.vectors.columns import VectorType
-    from lance_spark.scan.vectors.ivf import Vectors
-    from lance_spark.scan.vectors.metric import Metric
+    from lance_spark.indexes.vectors.columns import Metric, Vectors, VectorType
 
 _Bools = npt.NDArray[np.bool_]
 
@@ -94,7 +92,7 @@ class RecallPlan:
             the columns `query_index`, `_rowid` and `_distance`. `by_index` also has the column of
             vectors.
         """
-        from lance_spark.scan.vectors.distances import exact
+        from lance_spark.indexes.vectors.distances import exact
 
         count = len(self.ids)
         queries, own = self._others(nearest)
@@ -157,12 +155,12 @@ def plan_recall(dataset: Dataset, name: str, sample: int, k: int, seed: int) -> 
         The index does not exist, or has no vectors, or a number is not positive.
     CorruptFileError, CorruptTableError, MissingFileError, StorageError
     """
+    from lance_spark.indexes.files import IndexFiles
+    from lance_spark.indexes.vectors.columns import ColumnVectors, VectorType
+    from lance_spark.indexes.vectors.distances import exact
+    from lance_spark.indexes.vectors.query import parse_nearest
+    from lance_spark.indexes.vectors.segment import open_segment
     from lance_spark.mutations.indexes.existing import describe_indices
-    from lance_spark.scan.indexes.files import IndexFiles
-    from lance_spark.scan.vectors.columns import ColumnVectors, VectorType
-    from lance_spark.scan.vectors.distances import exact
-    from lance_spark.scan.vectors.files.segment import open_segment
-    from lance_spark.scan.vectors.query import parse_nearest
     from lance_spark.table.indexes.sections import read_section
 
     check_least("sample", sample, 1)

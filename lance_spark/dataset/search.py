@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Unpack
 
 import pyarrow as pa
 
-from lance_spark.dataset.scanning.options import SearchKeywords
+from lance_spark.dataset.scan_keywords import SearchKeywords
 from lance_spark.errors import CorruptError, MissingFileError
 from lance_spark.keywords import of_group
 from lance_spark.scan.metrics import ScanMetrics
@@ -18,9 +18,9 @@ from lance_spark.scan.search_keywords import IndexSearchKeywords
 
 if TYPE_CHECKING:
     from lance_spark.dataset.reader import VersionReader
-    from lance_spark.dataset.scanning.request import ScanRequest
-    from lance_spark.scan.text.search import TextSearch
-    from lance_spark.scan.vectors.search import VectorSearch
+    from lance_spark.dataset.scan_request import ScanRequest
+    from lance_spark.indexes.text.search import TextSearch
+    from lance_spark.indexes.vectors.search import VectorSearch
 
 _LOG = logging.getLogger(__name__)
 _Search = TypeVar("_Search")
@@ -93,7 +93,7 @@ def _nearest_steps(
     InvalidInputError
         The query is malformed.
     """
-    from lance_spark.scan.vectors.query import parse_nearest
+    from lance_spark.indexes.vectors.query import parse_nearest
 
     nearest, conditions = request.nearest, request.conditions
     assert nearest is not None
@@ -130,7 +130,7 @@ def _text_steps(
     InvalidInputError
         A column does not exist.
     """
-    from lance_spark.dataset.full_text import can_ignore_indexes
+    from lance_spark.dataset.queries import can_ignore_indexes
 
     query, conditions = request.full_text_query, request.conditions
     assert query is not None
@@ -160,8 +160,8 @@ def explained_search(
     **keywords: Unpack[SearchKeywords],
 ) -> str:
     """Describe a vector search; see `Dataset.explain`. The text of the conditions is given."""
-    from lance_spark.dataset.nearest import searched_indexes
-    from lance_spark.scan.vectors.query import parse_nearest
+    from lance_spark.dataset.queries import searched_indexes
+    from lance_spark.indexes.vectors.query import parse_nearest
 
     search = reader.plan_nearest(parse_nearest(nearest), **of_group(IndexSearchKeywords, keywords))
     query = search.query

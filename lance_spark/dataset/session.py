@@ -7,11 +7,47 @@ from collections.abc import Iterable
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.indexes import registry
-from lance_spark.mutations.indexes.described import Prewarm
-from lance_spark.scan.indexes.cache import CACHE
-from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.indexes.cache import CACHE
+from lance_spark.indexes.details import Prewarm
+from lance_spark.indexes.files import IndexFiles
+from lance_spark.storage.disk_ranges import disk_stats
+from lance_spark.storage.kept_ranges import KEPT
+from lance_spark.storage.memory import CacheStats
 from lance_spark.table.indexes import sections
 from lance_spark.table.open import OpenTable
+
+# --------------------------------------------------------------------------------------------------
+# The counts of what this process keeps of tables.
+
+
+def cache_stats() -> dict[str, CacheStats]:
+    """Return what this process keeps of tables, and how often it was used.
+
+    Returns
+    -------
+    dict of str to CacheStats
+        ``"ranges"``: short ranges of files on remote stores, such as footers, lists of pages, and
+        deletion files. ``"disk"``: ranges of such files on the local disk, of all processes that
+        use the same folder; the hits and misses are those of this process. ``"indexes"``: parsed
+        parts of index files.
+
+    Notes
+    -----
+    The environment variables `LANCE_SPARK_KEPT_MIB` and `LANCE_SPARK_INDEX_CACHE_MIB` set the
+    limits before a process starts; 0 switches a cache off. Each process of Spark has caches of its
+    own. The storage options `disk_cache` and `disk_cache_bytes` set the folder and the limit of the
+    disk, which the Python workers of a Spark executor share.
+
+    Examples
+    --------
+    >>> cache_stats()["ranges"].nbytes
+    0
+    """
+    return {"ranges": KEPT.stats(), "disk": disk_stats(), "indexes": CACHE.stats()}
+
+
+# --------------------------------------------------------------------------------------------------
+# `Session`, and the reads that fill its cache.
 
 
 class Session:

@@ -84,7 +84,7 @@ class DatasetStatistics:
 
     def index_stats(self, index_name: str) -> dict[str, Any]:
         """Return statistics of an index; see `Dataset.index_statistics`."""
-        from lance_spark.mutations.indexes.statistics import index_statistics
+        from lance_spark.mutations.indexes.existing import index_statistics
 
         return index_statistics(self._dataset._table, index_name)
 

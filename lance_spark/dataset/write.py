@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Unpack, cast
 import pyarrow as pa
 
 from lance_spark.arguments import pylance_keywords
-from lance_spark.dataset._decorators import prefixes_errors_at
-from lance_spark.dataset.changes.write_options import (
+from lance_spark.dataset.dataset import Dataset
+from lance_spark.dataset.decorators import prefixes_errors_at
+from lance_spark.dataset.write_options import (
     REFUSED,
     UNUSED,
     InsertKeywords,
     PlaceKeywords,
     WriteKeywords,
 )
-from lance_spark.dataset.dataset import Dataset
 from lance_spark.keywords import checked, of_group
 from lance_spark.namespace import table_entry
 from lance_spark.progress import reports_progress
-from lance_spark.storage.commit.lock import with_lock
-from lance_spark.storage.commit.manifest_store import with_store
-from lance_spark.storage.options.base_paths import with_base_params
+from lance_spark.storage.commit import with_lock, with_store
+from lance_spark.storage.options import with_base_params
 
 if TYPE_CHECKING:
-    from lance_spark.table.commit.write_job import Mode
+    from lance_spark.table.commit.write import Mode
 
 
 @pylance_keywords(renamed={"data_obj": "data"}, unused=UNUSED, refused=REFUSED)
@@ -77,7 +76,7 @@ def write_dataset(
     >>> dataset = lance_spark.write_dataset(pa.table({"id": [3]}), "/data/t.lance", mode="append")
     """
     # Imported here: readers need none of these modules.
-    from lance_spark.dataset.changes.writing import write_rows
+    from lance_spark.dataset.writing import write_rows
 
     if isinstance(schema, str):
         mode, schema = cast("Mode", schema), None

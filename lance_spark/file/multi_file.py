@@ -105,7 +105,7 @@ def max_column_bytes(
     total = 0
     estimable = reader.version in ((2, 1), (2, 2))
     if estimable:
-        from lance_spark.encoding.v2_1.decoded_size import max_decoded_bytes as of_page
+        from lance_spark.encoding.v2_1.page import max_decoded_bytes as of_page
 
     def read(byte_range: ByteRange) -> Bytes:
         (data,) = reader.ranges.read([byte_range])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lance_spark.file.v0_1.reader import LegacyFileReader
     from lance_spark.file.v0_1.writer import LegacyFileWriter
     from lance_spark.file.writer import FileWriter
-    from lance_spark.storage.write.output import OutputFile
+    from lance_spark.storage.output import OutputFile
 
 #: An open data file; `FileReader` documents the methods.
 DataFileReader: TypeAlias = "FileReader | LegacyFileReader"

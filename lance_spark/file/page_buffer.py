@@ -18,7 +18,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import fixed_width, is_plain, vector_items
+from lance_spark.encoding.blocks import fixed_width, is_plain, vector_items
 
 #: Maximum rows of a page: a column of nulls has no bytes, but its levels take memory when encoded.
 MAX_PAGE_ROWS = 64 * 1024 * 1024

@@ -23,17 +23,18 @@ from lance_spark.encoding.v2_1.leaf_columns import leaf_fields
 from lance_spark.errors import CorruptFileError, LanceError, UnsupportedEncodingError
 from lance_spark.file.blobs.fields import described
 from lance_spark.file.checks import check_rows, named
-from lance_spark.file.columns import MAX_ROWS, read_columns
 from lance_spark.file.footer import (
+    MAX_ROWS,
     Footer,
     Sections,
     Tail,
     parse_descriptor,
+    read_columns,
     read_footer,
     sections,
 )
+from lance_spark.file.json_columns import paged_json, read_json
 from lance_spark.file.schema.field import Field, column_fields
-from lance_spark.file.schema.json_fields import paged_json, read_json
 from lance_spark.file.schema.nested import project, unpruned
 from lance_spark.file.schema.schema import FieldTree, Schema
 from lance_spark.proto import file_pb2
@@ -42,7 +43,7 @@ from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.source import ByteSource, Ranges, ReadPlan, gather_plans, run_plans
 
 if TYPE_CHECKING:
-    from lance_spark.storage.prefetch import AheadSource
+    from lance_spark.storage.remote import AheadSource
 
 #: Number of parsed descriptors and schemas that are cached: the files of a table have few.
 _KEPT = 32
@@ -260,7 +261,7 @@ class FileReader:
             if len(column.pages) > 1
         ]
         if self.version in ((2, 1), (2, 2)):
-            from lance_spark.encoding.v2_1.decoded_size import dictionary_item_bytes
+            from lance_spark.encoding.v2_1.page import dictionary_item_bytes
 
             items = [dictionary_item_bytes(page) for column in columns for page in column.pages]
             # Items are assumed to be compressed to a half.
@@ -340,8 +341,8 @@ class FileReader:
         """
         if self._ranges is self._tail or not isinstance(self._source, RemoteSource):
             return 0
-        from lance_spark.file.columns import parts_of
-        from lance_spark.storage.prefetch import AheadSource
+        from lance_spark.file.footer import parts_of
+        from lance_spark.storage.remote import AheadSource
 
         if self._prefetched is None:
             self._ranges = self._prefetched = AheadSource(self._source)
@@ -387,7 +388,7 @@ class FileReader:
         """Read some rows of fields in their stored form."""
         single = [[position] for position in range(len(fields))]
         if self.version in ((2, 1), (2, 2)):
-            from lance_spark.file.small_columns import groups
+            from lance_spark.file.few_rows import groups
 
             metas = [
                 [self._columns[column] for column in field_columns] for field_columns in columns
@@ -415,7 +416,7 @@ class FileReader:
         """Plan the read of a group of fields."""
         name = self._source.name
         if len(fields) > 1:
-            from lance_spark.file.small_columns import read_together
+            from lance_spark.file.few_rows import read_together
 
             metas = [
                 [self._columns[column] for column in field_columns] for field_columns in columns
@@ -474,7 +475,7 @@ class FileReader:
         return StructuralField(arrow, columns, name)
 
     def _byte_columns(self, field: Field, indices: Sequence[int]) -> dict[int, ColumnMeta]:
-        from lance_spark.encoding.v2_0.lists import has_byte_lists
+        from lance_spark.encoding.v2_0.field import has_byte_lists
 
         nodes = column_fields(field, self.version)
         after = {

@@ -18,19 +18,25 @@ import pyarrow as pa
 
 from lance_spark.encoding.meta import EncodedPage, TooManyLevelsError
 from lance_spark.errors import SchemaMismatchError, UnsupportedFeatureError, UnsupportedTypeError
+from lance_spark.file.arrays import with_offsets
 from lance_spark.file.blobs.fields import input_field, paged, stored
 from lance_spark.file.blobs.writer import BlobWriter
 from lance_spark.file.checks import DictionaryCapacity, check_empty_structs, narrow_indices
-from lance_spark.file.columns import add_page, new_column
-from lance_spark.file.footer import ALIGNMENT, PADDING, align_output, encode_tail
-from lance_spark.file.offsets import with_offsets
+from lance_spark.file.footer import (
+    ALIGNMENT,
+    PADDING,
+    add_page,
+    align_output,
+    encode_tail,
+    new_column,
+)
+from lance_spark.file.json_columns import paged_json, write_json
 from lance_spark.file.page_buffer import BorrowedBatches, PageBuffer
 from lance_spark.file.schema.field import Field, column_fields
-from lance_spark.file.schema.json_fields import paged_json, write_json
 from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import file2_pb2, file_pb2
+from lance_spark.storage.output import OutputFile
 from lance_spark.storage.source import ByteRange
-from lance_spark.storage.write.output import OutputFile
 
 #: Arrow bytes of a column that fill a page, as in pylance.
 DEFAULT_PAGE_BYTES = 8 * 1024 * 1024
@@ -310,7 +316,7 @@ def checked_columns(
 def check_types(schema: Schema, version: tuple[int, int]) -> None:
     """Raise UnsupportedTypeError if files of a version cannot store a field of a schema."""
     if version == (0, 1):
-        from lance_spark.encoding.v0_1.field import check_field as check_legacy
+        from lance_spark.file.v0_1.fields import check_field as check_legacy
 
         for field in schema.fields:
             if field.has_blobs:

@@ -9,17 +9,17 @@ To add a type of index, write a folder here, and an entry in `registry`:
 
 | part of an entry | class or signature | asked by |
 | --- | --- | --- |
-| `search` | `IndexSearch` in `scan.indexes.search` | filters: rows for which a comparison holds |
-| `zones` | `ZoneSearch` in `scan.indexes.search` | filters: zones that may have such rows |
-| `documents` | `DocumentIndex` in `scan.indexes.search` | filters, builds |
-| `bounds` | `ReadBounds` in `scan.pruning.bounds` | minimum, maximum and count without a scan |
-| `zone_statistics` | `ReadZones` in `scan.pruning.bounds` | the same, from zones |
-| `held_fragments` | `HeldFragments` in `scan.pruning.bounds` | wrong bitmaps |
-| `builders` | `Builder` in `mutations.indexes.builder` | creation, extension, merge |
-| `remapping` | `Remapping` in `mutations.compaction.address_map` | compactions, which move rows |
-| `check` | `SegmentCheck` in `mutations.indexes.checks.rows` | checks against the column |
-| `described` | `Described` in `mutations.indexes.described` | listings, statistics |
-| `prewarm` | `Prewarm` in `mutations.indexes.described` | `Dataset.prewarm_index` |
+| `search` | `IndexSearch` in `indexes.search` | filters: rows for which a comparison holds |
+| `zones` | `ZoneSearch` in `indexes.search` | filters: zones that may have such rows |
+| `documents` | `DocumentIndex` in `indexes.search` | filters, builds |
+| `bounds` | `ReadBounds` in `indexes.search` | minimum, maximum and count without a scan |
+| `zone_statistics` | `ReadZones` in `indexes.search` | the same, from zones |
+| `held_fragments` | `HeldFragments` in `indexes.search` | wrong bitmaps |
+| `builders` | `Builder` in `indexes.builds` | creation, extension, merge |
+| `remapping` | `Remapping` in `indexes.address_map` | compactions, which move rows |
+| `check` | `SegmentCheck` in `indexes.checks` | checks against the column |
+| `described` | `Described` in `indexes.details` | listings, statistics |
+| `prewarm` | `Prewarm` in `indexes.details` | `Dataset.prewarm_index` |
 
 All parts are optional. A type without `search`, `zones` and `documents` answers no filters, and one
 without `builders` cannot be created.

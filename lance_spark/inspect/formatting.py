@@ -18,22 +18,22 @@ from lance_spark.inspect.report import (
     SegmentFacts,
     VersionFacts,
 )
-from lance_spark.table.manifest import flags
+from lance_spark.table.manifest import manifest
 
 _FLAG_NAMES = {
-    flags.DELETION_FILES: "deletion files",
-    flags.STABLE_ROW_IDS: "stable row ids",
-    flags.V2_FILES: "files of version 2",
-    flags.TABLE_CONFIG: "configuration",
-    flags.BASE_PATHS: "base paths",
-    flags.NO_TRANSACTION_FILE: "no transaction files",
-    flags.OVERLAYS: "data overlay files",
-    flags.COVERING_COLUMNS: "covering columns of indexes",
-    flags.MIXED_FILE_VERSIONS: "files of several versions",
-    flags.TAGGED_FRAGMENT_REUSE: "tagged fragment reuse index",
-    flags.ROW_LINEAGE_COLUMNS: "row lineage columns",
-    flags.MANAGED_BLOBS: "managed blobs",
-    flags.STABLE_FIELD_IDS: "field ids that are never used again",
+    manifest.DELETION_FILES: "deletion files",
+    manifest.STABLE_ROW_IDS: "stable row ids",
+    manifest.V2_FILES: "files of version 2",
+    manifest.TABLE_CONFIG: "configuration",
+    manifest.BASE_PATHS: "base paths",
+    manifest.NO_TRANSACTION_FILE: "no transaction files",
+    manifest.OVERLAYS: "data overlay files",
+    manifest.COVERING_COLUMNS: "covering columns of indexes",
+    manifest.MIXED_FILE_VERSIONS: "files of several versions",
+    manifest.TAGGED_FRAGMENT_REUSE: "tagged fragment reuse index",
+    manifest.ROW_LINEAGE_COLUMNS: "row lineage columns",
+    manifest.MANAGED_BLOBS: "managed blobs",
+    manifest.STABLE_FIELD_IDS: "field ids that are never used again",
 }
 _BITS = 64
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")

@@ -21,7 +21,7 @@ import pyarrow as pa
 from lance_spark.arguments import check_least
 from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.matrices import without_sliced_matrices
+from lance_spark.file.arrays import without_sliced_matrices
 
 
 class TableSource:

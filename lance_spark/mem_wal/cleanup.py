@@ -27,16 +27,16 @@ from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.mem_wal.compaction import mem_wal_of
 from lance_spark.mem_wal.entries import read_entry
 from lance_spark.mem_wal.staging import STAGED
-from lance_spark.storage.listing import FileInfo
-from lance_spark.storage.store import ObjectStore
-from lance_spark.table.cleanup.files import TEMPORARY
-from lance_spark.table.mem_wal import names
-from lance_spark.table.mem_wal.shard_manifest import (
+from lance_spark.mem_wal.table import shard_manifest
+from lance_spark.mem_wal.table.shard_manifest import (
     ShardManifest,
     list_shards,
-    read_latest,
+    read_latest_manifest,
     read_manifest,
 )
+from lance_spark.storage.listing import FileInfo
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.cleanup.plan import TEMPORARY
 from lance_spark.table.open import OpenTable
 from lance_spark.table.removal import delete_files
 
@@ -86,27 +86,27 @@ def clean_mem_wal(table: OpenTable, older_than: timedelta = DEFAULT_GRACE) -> Me
 
 def _clean_shard(store: ObjectStore, shard: uuid.UUID, cutoff: float) -> MemWalCleanup:
     # Files are listed before the newest manifest is read, so that it lists those that are complete.
-    files = store.list_tree(names.shard_path(shard))
-    newest = read_latest(store, shard)
+    files = store.list_tree(shard_manifest.shard_path(shard))
+    newest = read_latest_manifest(store, shard)
     if newest is None:
         return MemWalCleanup()
     folders: dict[str, list[FileInfo]] = {}
-    prefix = len(names.shard_path(shard)) + 1
+    prefix = len(shard_manifest.shard_path(shard)) + 1
     for info in files:
         folders.setdefault(info.path[prefix:].partition("/")[0], []).append(info)
-    listed = _files_of(folders, names.manifest_folder(shard))
+    listed = _files_of(folders, shard_manifest.manifest_folder(shard))
     manifests = [newest, *_in_use(store, newest, listed, cutoff)]
     kept = {part.folder for manifest in manifests for part in manifest.sstables}
     covered = min(manifest.replay_after for manifest in manifests)
 
-    entries_folder = _files_of(folders, names.wal_folder(shard))
+    entries_folder = _files_of(folders, shard_manifest.wal_folder(shard))
     old = [info for info in files if _is_old(info, cutoff)]
     temporary = [info for info in old if TEMPORARY.fullmatch(info.path.rpartition("/")[2])]
     entries = [
         info
         for info in entries_folder
         if _is_old(info, cutoff)
-        and 0 < (names.number_of(info.path.rpartition("/")[2]) or 0) <= covered
+        and 0 < (shard_manifest.number_of(info.path.rpartition("/")[2]) or 0) <= covered
         and not _is_sentinel(store, shard, info)
     ]
     unused = {
@@ -118,7 +118,7 @@ def _clean_shard(store: ObjectStore, shard: uuid.UUID, cutoff: float) -> MemWalC
     }
     for name, infos in unused.items():
         paths = [info.path for info in infos]
-        path = names.sstable_path(shard, name)
+        path = shard_manifest.sstable_path(shard, name)
         delete_files(store, path, paths, (), manifests_first=True)
     in_folders = {info.path for infos in unused.values() for info in infos}
     alone = [info for info in (*entries, *temporary) if info.path not in in_folders]
@@ -135,7 +135,7 @@ def _in_use(
     store: ObjectStore, newest: ShardManifest, files: Iterable[FileInfo], cutoff: float
 ) -> list[ShardManifest]:
     """Return the older versions that were the newest one at some time since `cutoff`."""
-    by_version = {names.number_of(info.path.rpartition("/")[2]): info for info in files}
+    by_version = {shard_manifest.number_of(info.path.rpartition("/")[2]): info for info in files}
     listed = [version for version in by_version if version and version < newest.version]
     versions = [*sorted(listed), newest.version]
     if newest.version not in by_version:
@@ -159,7 +159,7 @@ def _is_sentinel(store: ObjectStore, shard: uuid.UUID, info: FileInfo) -> bool:
     """Return whether an entry is a sentinel, or may be one."""
     if info.size > _MAX_SENTINEL:
         return False
-    position = names.number_of(info.path.rpartition("/")[2])
+    position = shard_manifest.number_of(info.path.rpartition("/")[2])
     assert position is not None
     try:
         entry = read_entry(store, shard, position)

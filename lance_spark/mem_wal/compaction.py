@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -30,35 +30,99 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.errors import CorruptTableError, InvalidInputError, error_context
-from lance_spark.file.matrices import without_sliced_matrices
+from lance_spark.errors import CorruptTableError, InvalidInputError, StorageError, error_context
+from lance_spark.file.arrays import without_sliced_matrices
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mem_wal.drain import drain
+from lance_spark.mem_wal.clone_progress import check_generations
 from lance_spark.mem_wal.entries import TOMBSTONE
-from lance_spark.mem_wal.inherited import check_generations
 from lance_spark.mem_wal.key_index import key_values
 from lance_spark.mem_wal.sstable import key_columns, live_rows, open_sstable
+from lance_spark.mem_wal.table.details import MemWalDetails, compacted_messages, details_of
+from lance_spark.mem_wal.table.shard_manifest import (
+    ShardManifest,
+    list_shards,
+    publish,
+    read_latest_manifest,
+)
 from lance_spark.mutations.commits import at_version, check_rows_writable, retry_on_conflict
-from lance_spark.mutations.rewrite.fragment_rows import matching_rows
-from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
-from lance_spark.mutations.rows.candidates import candidate_rows, with_candidates
+from lance_spark.mutations.rewrite.readers import matching_rows
+from lance_spark.mutations.rewrite.writers import RewrittenRows, RowRewriter
+from lance_spark.mutations.rows.conditions import candidate_rows, with_candidates
 from lance_spark.mutations.rows.delete import run_delete, union_rows
-from lance_spark.mutations.rows.key_filter import KeyFilter
+from lance_spark.mutations.rows.merge import KeyFilter
 from lance_spark.mutations.rows.update import commit_moved_rows
-from lance_spark.mutations.runner import Runner, abort_on_error, runner_for
-from lance_spark.scan.predicates.conditions import Condition
-from lance_spark.scan.predicates.tuples import Comparison
+from lance_spark.predicates.conditions import Condition
+from lance_spark.predicates.tuples import Comparison
+from lance_spark.runner import Runner, abort_on_error, runner_for
 from lance_spark.storage.parallel import read_all
-from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.commit.options import Backoff, CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.fragments.writer import delete_fragments
-from lance_spark.table.mem_wal.details import MemWalDetails, compacted_messages, details_of
-from lance_spark.table.mem_wal.shard_manifest import ShardManifest, list_shards, read_latest
+from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.open import read_latest as read_latest_version
 from lance_spark.table.primary_key import primary_key
 from lance_spark.table.rows.u64_segments import UInt64Array
+
+# --------------------------------------------------------------------------------------------------
+# Removes compacted SSTables from the shard manifests.
+#
+# A client creates the next version of the shard manifest, without these SSTables and with all else
+# as it is. The epoch stays, so that the writer of the shard goes on. If the writer creates the
+# version first, the client reads the shard again. The files of the SSTables stay, for readers that
+# have read an older shard manifest (`cleanup`).
+#
+# Shards of a MemWAL that was disabled and initialized again have the same ids, and count their
+# generations from 1 again. Therefore the client reads the progress of compactions after the shard
+# manifests.
+
+#: Attempts to create the next version before the writer of the shard does.
+_ATTEMPTS = 10
+
+
+def drain(table: OpenTable) -> Mapping[uuid.UUID, int]:
+    """Remove the SSTables whose rows a version of the base table has from the shard manifests.
+
+    - `table`: A version of the table. The shards of compactions that it has are read.
+
+    Returns the number of removed SSTables of each shard that had some. Raises CorruptTableError,
+    CorruptFileError, UnsupportedFeatureError, StorageError.
+    """
+    store, backoff = table.store, Backoff()
+    removed: dict[uuid.UUID, int] = {}
+    shards = list(_compacted(table.manifest))
+    for _ in range(_ATTEMPTS):
+        manifests = read_all(partial(read_latest_manifest, store), shards, local=store.is_local)
+        filled = [manifest for manifest in manifests if manifest is not None and manifest.sstables]
+        compacted = _compacted(read_latest_version(store)) if filled else {}
+        shards = []
+        for manifest in filled:
+            newest = compacted.get(manifest.shard, 0)
+            kept = tuple(part for part in manifest.sstables if part.generation > newest)
+            if len(kept) == len(manifest.sstables):
+                continue
+            if publish(store, replace(manifest, version=manifest.version + 1, sstables=kept)):
+                removed[manifest.shard] = len(manifest.sstables) - len(kept)
+            else:
+                shards.append(manifest.shard)
+        if not shards:
+            return removed
+        backoff.wait()
+    raise StorageError(
+        f"{store.display}: shard {shards[0]} of the MemWAL was changed {_ATTEMPTS} times while its "
+        "compacted SSTables were removed from its manifest; their rows are in the table. Compact "
+        "the MemWAL again to remove them (Dataset.compact_mem_wal, LanceTable.compact_mem_wal)"
+    )
+
+
+def _compacted(manifest: Manifest) -> Mapping[uuid.UUID, int]:
+    details = details_of(manifest)
+    return details.compacted if details is not None else {}
+
+
+# --------------------------------------------------------------------------------------------------
+# Compactions of a MemWAL: the rows of SSTables are brought into the base table, in one commit.
 
 #: Up to this number of keys, an index of the key finds each of them.
 _FEW_KEYS = 1000
@@ -311,7 +375,7 @@ def read_shards(table: OpenTable) -> list[ShardManifest]:
     """
     store = table.store
     manifests = read_all(
-        lambda shard: read_latest(store, shard), list_shards(store), local=store.is_local
+        lambda shard: read_latest_manifest(store, shard), list_shards(store), local=store.is_local
     )
     return [manifest for manifest in manifests if manifest is not None]
 

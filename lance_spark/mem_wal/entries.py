@@ -18,35 +18,39 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding import field_metadata
-from lance_spark.encoding.field_metadata import BLOB_V2
-from lance_spark.encoding.nulls import nulls
+from lance_spark.encoding import meta
+from lance_spark.encoding.blocks import nulls
+from lance_spark.encoding.meta import BLOB_V2
 from lance_spark.errors import (
     CorruptFileError,
     InvalidInputError,
     MissingFileError,
     SchemaMismatchError,
     UnsupportedFeatureError,
+    UnsupportedTypeError,
 )
+from lance_spark.file.json_columns import paged_json, write_json
 from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.json_fields import paged_json, write_json
-from lance_spark.file.schema.logical_types import EXTENSION_NAME
+from lance_spark.file.schema.nested import project
 from lance_spark.file.schema.schema import Schema, kept
+from lance_spark.file.schema.types import EXTENSION_NAME, storage_type
+from lance_spark.mem_wal.table import shard_manifest
+from lance_spark.mem_wal.table.shard_manifest import wal_path
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.align import align
-from lance_spark.table.mem_wal import names
 from lance_spark.table.primary_key import primary_key
-from lance_spark.table.rows.ipc_size_check import check_decompressed_stream
+from lance_spark.table.rows.deletions import check_decompressed_stream
 
-TOMBSTONE = names.TOMBSTONE
-FIELD_ID = field_metadata.FIELD_ID.encode()
+TOMBSTONE = shard_manifest.TOMBSTONE
+FIELD_ID = meta.FIELD_ID.encode()
 _TOMBSTONE_FIELD = pa.field(TOMBSTONE, pa.bool_(), nullable=False)
 _EPOCH, _GENERATION, _SENTINEL = b"writer_epoch", b"generation", b"fence_sentinel"
 _NUMBER = re.compile(rb"[0-9]{1,20}")
@@ -214,7 +218,7 @@ def read_entry(store: ObjectStore, shard: uuid.UUID, position: int) -> Entry | N
 
     - `store`: The root of the branch.
     """
-    path = names.wal_path(shard, position)
+    path = shard_manifest.wal_path(shard, position)
     try:
         data = store.read_bytes(path)
     except MissingFileError:
@@ -229,7 +233,7 @@ def write_entry(store: ObjectStore, shard: uuid.UUID, entry: Entry) -> bool:
     """
     if not 0 < entry.position <= _MAX_NUMBER:
         raise InvalidInputError(f"a WAL position must be from 1 to 2^64 - 1, not {entry.position}")
-    return store.put_if_absent(names.wal_path(shard, entry.position), encode_entry(entry))
+    return store.put_if_absent(shard_manifest.wal_path(shard, entry.position), encode_entry(entry))
 
 
 def read_tail(store: ObjectStore, shard: uuid.UUID, after: int) -> Iterator[Entry]:
@@ -306,3 +310,133 @@ def _with_ids(arrow: pa.Field, node: Field) -> pa.Field:
         dtype = pa.list_(_with_ids(dtype.value_field, node.children[0]), dtype.list_size)
     metadata = {**(arrow.metadata or {}), FIELD_ID: str(node.id).encode()}
     return pa.field(arrow.name, dtype, arrow.nullable, metadata)
+
+
+# --------------------------------------------------------------------------------------------------
+# Rows of WAL entries as rows of the base table.
+#
+# Columns are matched by field id; the columns of a writer that recorded no ids by their names. A
+# column that an entry does not have is null, other columns of an entry are ignored. So an entry
+# from before a rename, a drop or a new column is read as the SSTable that it becomes.
+
+
+@dataclass(frozen=True, slots=True)
+class LogRows:
+    """The rows of some entries of the log of a shard, in order.
+
+    A pickle has no rows: another process reads the entries again.
+
+    - `store`: The root of the branch.
+    - `positions`: Of the entries.
+    - `entries`: The entries, if they were read.
+    """
+
+    store: ObjectStore
+    shard: uuid.UUID
+    positions: tuple[int, ...]
+    num_rows: int
+    entries: tuple[Entry, ...] | None = None
+
+    @classmethod
+    def of(cls, store: ObjectStore, shard: uuid.UUID, entries: Sequence[Entry]) -> LogRows:
+        """Return the rows of entries that were read."""
+        num_rows = sum(entry.rows.num_rows for entry in entries if entry.rows is not None)
+        return cls(
+            store, shard, tuple(entry.position for entry in entries), num_rows, tuple(entries)
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LogRows, (self.store, self.shard, self.positions, self.num_rows)
+
+    def read(self, fields: Sequence[Field]) -> pa.Table:
+        """Return columns of the rows, and `_tombstone` as the last column; JSON is binary.
+
+        - `fields`: Top-level fields of the base table, or parts of them.
+
+        Raises StorageError. Raises CorruptFileError: an entry cannot be read, does not exist any
+        more, or has another type of a column.
+        """
+        entries = self.entries
+        if entries is None:
+            entries = tuple(self._entry(position) for position in self.positions)
+        paged = [paged_json(field) for field in fields]
+        schema = pa.schema(
+            [field.arrow_field.with_nullable(True) for field in paged]
+            + [pa.field(TOMBSTONE, pa.bool_())]
+        )
+        tables = []
+        for entry in entries:
+            if entry.rows is None:
+                continue
+            try:
+                columns = [_column(entry.rows, field) for field in paged]
+            except (pa.ArrowException, UnsupportedTypeError) as error:
+                name = self.store.name(wal_path(self.shard, entry.position))
+                raise CorruptFileError(f"{name}: {error}") from error
+            columns.append(entry.rows.column(TOMBSTONE).combine_chunks())
+            tables.append(pa.Table.from_arrays(columns, schema=schema))
+        return pa.concat_tables(tables) if tables else schema.empty_table()
+
+    def _entry(self, position: int) -> Entry:
+        entry = read_entry(self.store, self.shard, position)
+        if entry is None:
+            name = self.store.name(wal_path(self.shard, position))
+            raise CorruptFileError(
+                f"{name}: the WAL entry existed when the read began, and does not exist any more; "
+                "read again, and clean up with a longer retention"
+            )
+        return entry
+
+
+def _column(rows: pa.Table, field: Field) -> pa.Array:
+    """Return a column of an entry as an array of the type of a field."""
+    dtype = field.arrow_field.type
+    index = _index_of(list(rows.schema), field)
+    if index is None:
+        return nulls(rows.num_rows, field.arrow_field)
+    array = rows.column(index).combine_chunks()
+    while isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    array = project(array, _stored(rows.schema.field(index), field), field)
+    if not array.type.equals(dtype):
+        raise UnsupportedTypeError(
+            f"column {field.name!r} has type {array.type}, but the table has {dtype}; compact the "
+            "rows of the MemWAL before the type of a column is changed"
+        )
+    return array
+
+
+def _stored(arrow: pa.Field, field: Field) -> Field:
+    """Return the field of a column of an entry, with the ids of the base table."""
+    dtype = storage_type(arrow.type)
+    if dtype.id != storage_type(field.arrow_field.type).id:
+        # The caller finds that the types differ.
+        return field
+    if pat.is_struct(dtype):
+        children = []
+        by_index = {_index_of(list(dtype), child): child for child in field.children}
+        for index, child in enumerate(dtype):
+            known = by_index.get(index)
+            children.append(_other(child) if known is None else _stored(child, known))
+        stored = replace(field, children=tuple(children))
+    elif field.children and pat.is_nested(dtype) and not pat.is_map(dtype):
+        stored = replace(field, children=(_stored(dtype.value_field, field.children[0]),))
+    else:
+        return field
+    is_same = dtype.equals(field.arrow_field.type) and stored.children == field.children
+    return field if is_same else stored
+
+
+def _other(arrow: pa.Field) -> Field:
+    """Return a field that stands for a child that the base table does not have any more."""
+    return Field(arrow.name, -2, "null")
+
+
+def _index_of(columns: Sequence[pa.Field], field: Field) -> int | None:
+    """Return the index of the column with the id of a field, or with its name and without an id."""
+    number = str(field.id).encode()
+    for index, column in enumerate(columns):
+        recorded = (column.metadata or {}).get(FIELD_ID)
+        if recorded == number or (recorded is None and column.name == field.name):
+            return index
+    return None

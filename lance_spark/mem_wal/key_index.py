@@ -1,6 +1,6 @@
 """The index of the keys of an SSTable: a BTREE in the folder `_pk_index/`.
 
-`page_data.lance` and `page_lookup.lance` are those of a BTREE (`scan/indexes/btree`) of file
+`page_data.lance` and `page_lookup.lance` are those of a BTREE (`indexes/btree/files`) of file
 version 2.0, with pages of 8,192 rows. It has all rows: superseded ones and tombstones too. The
 values are the keys; `ids` are the offsets of the rows. A key of several columns is a binary value
 (`key_bytes.ordered_bytes`). The SSTable's manifest does not list the index.
@@ -17,9 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
-from lance_spark.mem_wal.key_bytes import ordered_bytes
-from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.btree import (
+from lance_spark.indexes.btree.files import (
     DATA_FILE,
     VALUES,
     BTreePages,
@@ -27,8 +25,10 @@ from lance_spark.scan.indexes.btree import (
     cached_pages,
     open_data,
 )
-from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named
-from lance_spark.scan.indexes.order import order_of
+from lance_spark.indexes.files import IndexFiles, SegmentWriter, named
+from lance_spark.indexes.order import order_of
+from lance_spark.mem_wal.keys import ordered_bytes
+from lance_spark.proto import table_pb2
 
 if TYPE_CHECKING:
     from lance_spark.encoding.rows import RowNumbers

@@ -29,7 +29,7 @@ import pyarrow.types as pat
 from lance_spark.encoding.murmur3 import hash_bytes, hash_numbers
 from lance_spark.errors import InvalidInputError, UnsupportedError, UnsupportedTypeError
 from lance_spark.file.schema.schema import Schema
-from lance_spark.table.mem_wal.details import ShardingField, ShardingSpec
+from lance_spark.mem_wal.table.details import ShardingField, ShardingSpec
 
 #: Most buckets of a MemWAL.
 MAX_BUCKETS = 1024

@@ -21,18 +21,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from lance_spark.errors import CorruptFileError, CorruptTableError
+from lance_spark.mem_wal.clone_progress import check_generations
 from lance_spark.mem_wal.entries import Entry, read_tail
-from lance_spark.mem_wal.inherited import check_generations
-from lance_spark.storage.parallel import read_all
-from lance_spark.storage.store import ObjectStore
-from lance_spark.table.mem_wal.details import MemWalDetails, details_of
-from lance_spark.table.mem_wal.shard_manifest import (
+from lance_spark.mem_wal.table.details import MemWalDetails, details_of
+from lance_spark.mem_wal.table.shard_manifest import (
     ShardManifest,
     SsTable,
     list_shards,
-    read_latest,
+    read_latest_manifest,
     read_manifest,
 )
+from lance_spark.storage.parallel import read_all
+from lance_spark.storage.store import ObjectStore
 from lance_spark.table.open import OpenTable, check_branch_bases
 from lance_spark.table.open import read_latest as read_latest_version
 from lance_spark.table.paths import TablePaths
@@ -120,7 +120,7 @@ class FreshState:
             )
         if time.monotonic() - self._read_at < _PROMPT:
             return
-        newest = read_latest(store, manifest.shard)
+        newest = read_latest_manifest(store, manifest.shard)
         last = entries[-1].position if entries else manifest.replay_after
         if newest is None or newest.replay_after > last:
             raise CorruptFileError(
@@ -170,7 +170,9 @@ def _newest(table: OpenTable) -> OpenTable:
 
 def _read_manifests(store: ObjectStore) -> list[ShardManifest]:
     shards = list_shards(store)
-    manifests = read_all(lambda shard: read_latest(store, shard), shards, local=store.is_local)
+    manifests = read_all(
+        lambda shard: read_latest_manifest(store, shard), shards, local=store.is_local
+    )
     return [manifest for manifest in manifests if manifest is not None]
 
 

@@ -26,7 +26,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from lance_spark.encoding.nulls import nulls
+from lance_spark.encoding.blocks import nulls
 from lance_spark.errors import (
     CorruptTableError,
     InvalidInputError,
@@ -35,14 +35,14 @@ from lance_spark.errors import (
     error_context,
 )
 from lance_spark.file.blobs.fields import input_schema
+from lance_spark.file.json_columns import paged_json, read_json
 from lance_spark.file.schema.field import Field, check_unique
-from lance_spark.file.schema.json_fields import paged_json, read_json
 from lance_spark.file.schema.schema import Schema, kept
-from lance_spark.mem_wal.bloom_filter import FILE, encode_filter
 from lance_spark.mem_wal.entries import TOMBSTONE
-from lance_spark.mem_wal.key_bytes import check_key_type
 from lance_spark.mem_wal.key_index import SortedKeys, write_key_index
-from lance_spark.mutations.rewrite.fragment_rows import live_values
+from lance_spark.mem_wal.keys import FILE, check_key_type, encode_filter
+from lance_spark.mem_wal.table.shard_manifest import SsTable, new_sstable_folder, sstable_path
+from lance_spark.mutations.rewrite.readers import live_values
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.align import align
 from lance_spark.table.commit.commit import commit
@@ -50,11 +50,9 @@ from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.manifest.codec import read_version
-from lance_spark.table.mem_wal.names import new_sstable_folder, sstable_path
-from lance_spark.table.mem_wal.shard_manifest import SsTable
 from lance_spark.table.open import OpenTable
-from lance_spark.table.operations.data.overwrite import Overwrite
-from lance_spark.table.operations.data.row_deletions import with_deletion_file
+from lance_spark.table.operations.append import Overwrite
+from lance_spark.table.operations.update import with_deletion_file
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.primary_key import primary_key
 from lance_spark.table.removal import delete_files

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
+from lance_spark.mem_wal.table.shard_manifest import FOLDER
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.mem_wal.names import FOLDER
-from lance_spark.table.rows.ipc_size_check import check_decompressed_stream
+from lance_spark.table.rows.deletions import check_decompressed_stream
 
 STAGED = f"{FOLDER}/_staged"
 #: A file of LZ4 expands at most so many times.

@@ -8,7 +8,7 @@
 A stream numbers its batches, and repeats the last one after a crash. A batch of several shards is
 not atomic: a crash leaves it in some of them. So each shard records the batch: in the properties of
 the WAL entry, and in the version of the shard manifest that adds an SSTable
-(`table/mem_wal/stream_progress`). A repeated batch looks there, and in older versions and flushed
+(`mem_wal/table/details`). A repeated batch looks there, and in older versions and flushed
 entries if another client has changed the shard since. Shards that have the batch are left as they
 are. A later batch in a shard is an error: a crash repeats only the last one, so the checkpoint is
 an old one.
@@ -32,23 +32,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_spark.errors import CommitConflictError, InvalidInputError
+from lance_spark.indexes.order import order_of
+from lance_spark.mem_wal.claims import publish_sstable
 from lance_spark.mem_wal.compaction import mem_wal_of
 from lance_spark.mem_wal.entries import Entry, delete_rows, put_rows, read_entry
+from lance_spark.mem_wal.open import spec_of
 from lance_spark.mem_wal.sharding import ShardRows, split_by_shard
 from lance_spark.mem_wal.sstable import write_sstable
-from lance_spark.mem_wal.writing.open import spec_of
-from lance_spark.mem_wal.writing.options import WriterOptions
-from lance_spark.mem_wal.writing.publishing import publish_sstable
-from lance_spark.mem_wal.writing.writer import ShardWriter
+from lance_spark.mem_wal.table.details import (
+    BATCH,
+    QUERY_ID,
+    MemWalDetails,
+    ShardingSpec,
+    find_index,
+    progress_in,
+    progress_of,
+)
+from lance_spark.mem_wal.table.shard_manifest import (
+    ShardManifest,
+    read_latest_manifest,
+    read_manifest,
+)
+from lance_spark.mem_wal.writer import ShardWriter
+from lance_spark.mem_wal.writer_options import WriterOptions
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.order import order_of
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, stale_batch_error
+from lance_spark.table.commit.options import DEFAULT_LOOKBACK, stale_batch_error
 from lance_spark.table.indexes.sections import section_of
-from lance_spark.table.mem_wal.details import MemWalDetails, ShardingSpec, find_index
-from lance_spark.table.mem_wal.shard_manifest import ShardManifest, read_latest, read_manifest
-from lance_spark.table.mem_wal.stream_progress import BATCH, QUERY_ID, progress_in, progress_of
 from lance_spark.table.open import OpenTable
 from lance_spark.table.primary_key import primary_key
 
@@ -291,7 +302,7 @@ class _ShardOfStream:
             writer = kept.writer
             is_new = not _is_repeated(store, kept.batch, self.batch)
         else:
-            newest = read_latest(store, self.part.shard)
+            newest = read_latest_manifest(store, self.part.shard)
             if newest is not None and has_batch(store, newest, self.batch):
                 return False
             writer = self._writer()
@@ -299,7 +310,7 @@ class _ShardOfStream:
             # The claim flushes a full log, and another writer can have flushed it before.
             is_new = not (
                 _is_repeated(store, last, self.batch)
-                or self._has_batch_after(newest, read_latest(store, self.part.shard))
+                or self._has_batch_after(newest, read_latest_manifest(store, self.part.shard))
             )
         if is_new:
             properties = {QUERY_ID: self.batch.query_id, BATCH: str(number)}
@@ -323,7 +334,7 @@ class _ShardOfStream:
     def _write(self) -> bool:
         """Write the rows as an SSTable, unless the shard has them."""
         store, shard = self.table.store, self.part.shard
-        newest = read_latest(store, shard)
+        newest = read_latest_manifest(store, shard)
         if newest is not None and has_batch(store, newest, self.batch):
             return False
         progress = None if newest is None else progress_of(newest, self.batch.query_id)
@@ -351,7 +362,7 @@ class _ShardOfStream:
         shard = self.part.shard
         writer = self._writer()
         writer.close()
-        manifest = read_latest(self.table.store, shard)
+        manifest = read_latest_manifest(self.table.store, shard)
         if manifest is None or manifest.writer_epoch != writer.epoch:
             raise CommitConflictError(
                 f"{self.table.store.display}: another writer has claimed shard {shard} at the same "

@@ -27,16 +27,14 @@ from lance_spark.errors import (
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.options import Backoff, CommitOptions, replan_on_conflict
 from lance_spark.table.commit.transaction import Transaction
-from lance_spark.table.fragments import file_versions
+from lance_spark.table.fragments import files as file_versions
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.fragments.writer import delete_fragments
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.data.data_overlay import DataOverlay
-from lance_spark.table.operations.data.delete import Delete
-from lance_spark.table.operations.data.row_deletions import deletion_paths
-from lance_spark.table.operations.data.update import Update
+from lance_spark.table.operations.columns import DataOverlay
+from lance_spark.table.operations.update import Delete, Update, deletion_paths
 from lance_spark.table.paths import TablePaths
 
 _DEFAULT = CommitOptions()

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lance_spark.mutations.commits import check_rows_writable
-from lance_spark.subjects import (
-    MEM_WAL_DROP_CHECK,
-    MEM_WAL_ROWS_CHECK,
-    MEM_WAL_SCHEMA_CHECK,
-    load,
-)
+from lance_spark.subjects import MEM_WAL_DROP_CHECK, MEM_WAL_ROWS_CHECK, MEM_WAL_SCHEMA_CHECK, load
 from lance_spark.table.indexes.sections import has_mem_wal, section_of
 from lance_spark.table.open import OpenTable
 

@@ -28,14 +28,12 @@ from lance_spark.mutations.commits import commit_operation, retry_on_conflict
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.align import filled_by
 from lance_spark.table.commit.options import CommitOptions
-from lance_spark.table.commit.write_job import WriteJob, WriteStrategy
-from lance_spark.table.commit.write_plan import begin_write
+from lance_spark.table.commit.write import WriteJob, WriteStrategy, begin_write
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.manifest.field_ids import max_field_id
-from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.manifest.manifest import Manifest, max_field_id
 from lance_spark.table.open import OpenTable
-from lance_spark.table.operations.data.merge import Merge
+from lance_spark.table.operations.columns import Merge
 from lance_spark.table.rows.ids import check_names
 
 

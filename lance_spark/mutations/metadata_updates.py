@@ -18,11 +18,9 @@ from lance_spark.table.bases import BaseLike, base_path
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.indexes.sections import has_mem_wal, read_section
 from lance_spark.table.open import OpenTable, read_latest
-from lance_spark.table.operations.metadata.restore import Restore
-from lance_spark.table.operations.metadata.update_bases import UpdateBases
-from lance_spark.table.operations.metadata.update_config import UpdateConfig, map_update
+from lance_spark.table.operations.metadata import Restore, UpdateBases, UpdateConfig, map_update
 from lance_spark.table.paths import BasePath, TablePaths
-from lance_spark.table.refs.branch_repair import missing_files
+from lance_spark.table.refs.branches import missing_files
 
 Values = Mapping[str, str | None]
 

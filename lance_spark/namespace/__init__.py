@@ -38,7 +38,7 @@ def connect(impl: str, properties: Mapping[str, str]) -> Namespace:
         _check_known(impl, properties, "root", _STORAGE)
         return DirectoryNamespace(_needed(impl, properties, "root"), storage)
     if impl == "rest":
-        from lance_spark.namespace.rest import RestNamespace
+        from lance_spark.namespace.client import RestNamespace
 
         _check_known(impl, properties, "uri", _STORAGE, _HEADERS)
         uri = _needed(impl, properties, "uri")
@@ -51,7 +51,7 @@ def connect(impl: str, properties: Mapping[str, str]) -> Namespace:
 def storage_options_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the storage options that a namespace gives a table.
 
-    Other processes call it to renew credentials; see `lance_spark.namespace.renewal`.
+    Other processes call it to renew credentials; see `lance_spark.namespace.client`.
 
     - `request`: `impl` and `properties` of the namespace, and `id`, the names of the table.
 

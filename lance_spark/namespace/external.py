@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lance_spark.errors import InvalidOptionError, StorageError
+from lance_spark.namespace.base import Identifier
 from lance_spark.namespace.client import ClientNamespace, error_of
-from lance_spark.namespace.identifiers import Identifier
 
 
 class _ClientOfPackage(ClientNamespace):

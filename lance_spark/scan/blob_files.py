@@ -13,10 +13,8 @@ import numpy as np
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.blob_descriptors import EXTERNAL, BlobDescriptors
-from lance_spark.scan.blob_loader import BlobLoader
-from lance_spark.scan.fragment.reader import FragmentReader
-from lance_spark.scan.fragment.selection import live_to_physical
+from lance_spark.scan.blobs import EXTERNAL, BlobDescriptors, BlobLoader
+from lance_spark.scan.fragment.reader import FragmentReader, live_to_physical
 from lance_spark.scan.take import (
     Numbers,
     RowFinder,
@@ -27,10 +25,10 @@ from lance_spark.scan.take import (
 )
 from lance_spark.storage.source import ByteRange, ByteSource
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.manifest.repairs import check_columns
+from lance_spark.table.manifest.codec import check_columns
 from lance_spark.table.open import OpenTable
+from lance_spark.table.rows.addresses import OFFSET_BITS
 from lance_spark.table.rows.deletions import expect_deletions, read_deletions
-from lance_spark.table.rows.index import OFFSET_BITS
 
 #: Bytes that sequential reads ask for at once.
 DEFAULT_BUFFER_SIZE = 512 * 1024

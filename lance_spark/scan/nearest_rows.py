@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.logical_types import EXTENSION_NAME
 from lance_spark.file.schema.schema import Schema
+from lance_spark.file.schema.types import EXTENSION_NAME
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.vector_distances import MAX_DIMENSION, Distance

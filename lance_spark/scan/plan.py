@@ -18,12 +18,12 @@ from lance_spark._forks import after_fork
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
+from lance_spark.predicates.conditions import top_fields
+from lance_spark.scan.fragment.column_reader import fixed_width
 from lance_spark.scan.fragment.reader import FragmentReader
-from lance_spark.scan.predicates.conditions import top_fields
-from lance_spark.scan.row_size import fixed_width
 from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.fragments.listed import ListedFragments
+from lance_spark.table.fragments.row_counts import ListedFragments
 from lance_spark.table.paths import TablePaths
 
 #: Cuts inside a fragment are multiples of this many rows, so that no two tasks decode one chunk.

@@ -7,7 +7,9 @@ in parallel: each file takes a few requests one after the other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,23 +17,28 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError, error_context
+from lance_spark.file.blobs.fields import has_bytes, paged
 from lance_spark.file.open_files import OpenFiles
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.nested import Lengths, sum_blobs
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.fragment.column_reader import rows_without_columns
-from lance_spark.scan.fragment.reader import FragmentReader
+from lance_spark.scan.blobs import EXTERNAL, MAX_COUNTED, BlobDescriptors
+from lance_spark.scan.fragment.column_reader import cuts, halved, rows_without_columns
+from lance_spark.scan.fragment.reader import FragmentReader, live_to_physical
 from lance_spark.scan.fragment.row_meta import ROW_OFFSET, first_positions, needs
-from lance_spark.scan.fragment.scattered_rows import read_scattered
-from lance_spark.scan.fragment.selection import live_to_physical
+from lance_spark.scan.fragment.small_fragments import read_scattered
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.storage.parallel import read_all
 from lance_spark.table.fragments.fragment import Fragment, check_unique
-from lance_spark.table.fragments.listed import by_id, row_ends
+from lance_spark.table.fragments.row_counts import by_id, row_ends
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import read_deletions
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:
-    from lance_spark.table.rows.index import RowIndex
+    from lance_spark.table.rows.addresses import RowIndex
+
 
 Numbers = npt.NDArray[np.int64]
 #: Row ids or addresses.
@@ -133,7 +140,7 @@ class RowFinder:
             An id is not an integer, or is negative.
         CorruptTableError, CorruptFileError, StorageError
         """
-        from lance_spark.table.rows.index import RowIndex, live_addresses
+        from lance_spark.table.rows.addresses import RowIndex, live_addresses
 
         parsed_ids = parse_row_ids(row_ids)
         if not self._table.manifest.flags.stable_row_ids:
@@ -173,7 +180,7 @@ def take_addresses(
 
     Raises CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError.
     """
-    from lance_spark.table.rows.index import offsets_by_fragment
+    from lance_spark.table.rows.addresses import offsets_by_fragment
 
     unique, inverse = np.unique(addresses, return_inverse=True)
     numbered = by_id(fragments)
@@ -245,3 +252,132 @@ def _take(
         for _, counts in results:
             metrics += counts
     return [batch for batch, _ in results]
+
+
+# --------------------------------------------------------------------------------------------------
+# Sizes of blobs by their descriptors, without a read of the bytes.
+
+
+def loads_blobs(schema: Schema) -> bool:
+    """Return whether a read of columns loads the bytes of blobs."""
+    return any(map(_loads_blobs, schema.fields))
+
+
+def described_schema(schema: Schema, version: tuple[int, int]) -> Schema:
+    """Return the columns of a read with descriptors in place of the bytes of blobs.
+
+    - `version`: Version of the table's data files.
+    """
+    return replace(schema, fields=tuple(paged(field, version) for field in schema.fields))
+
+
+def blob_bytes(rows: pa.RecordBatch, schema: Schema) -> Lengths:
+    """Return the bytes of the blobs of each row; a whole object elsewhere counts for the most.
+
+    - `rows`: Rows of a `described_schema`.
+    """
+    total = np.zeros(rows.num_rows, np.int64)
+    for column, field in zip(rows.columns, schema.fields, strict=True):
+        total += sum_blobs(column, field, _measured)
+    return total
+
+
+def bytes_at(
+    paths: TablePaths,
+    fragments: Sequence[Fragment],
+    schema: Schema,
+    addresses: UInt64Array,
+    open_files: OpenFiles | None,
+) -> Lengths:
+    """Return the bytes of the blobs of the rows at addresses; 0 if no blobs are loaded.
+
+    - `schema`: Columns that will be read, and maybe computed columns.
+    """
+    fields = tuple(filter(_loads_blobs, schema.fields))
+    if not fields or not len(addresses):
+        return np.zeros(len(addresses), np.int64)
+    version = next(file.version for fragment in fragments for file in fragment.files)
+    described = described_schema(Schema(fields), version)
+    taken = take_addresses(paths, fragments, described, addresses, open_files)
+    (rows,) = taken.combine_chunks().to_batches()
+    return blob_bytes(rows, described)
+
+
+def cut_by_bytes(
+    paths: TablePaths,
+    fragments: Sequence[Fragment],
+    schema: Schema,
+    addresses: UInt64Array,
+    open_files: OpenFiles | None,
+) -> Iterator[slice]:
+    """Yield slices of addresses whose rows can be read at once; see `bytes_at` and `cuts`."""
+    return cuts(bytes_at(paths, fragments, schema, addresses, open_files))
+
+
+def _loads_blobs(field: Field) -> bool:
+    return any(node.is_blob and not node.children and has_bytes(node) for node in field.walk())
+
+
+def _measured(array: pa.Array, field: Field) -> Lengths:
+    blobs = BlobDescriptors.of(array, field.name)
+    is_whole = blobs.live & (blobs.storage_modes == EXTERNAL) & (blobs.sizes == 0)
+    return np.where(is_whole, MAX_COUNTED, np.minimum(blobs.sizes, MAX_COUNTED))
+
+
+# --------------------------------------------------------------------------------------------------
+# Rows at addresses, in parts that fit into memory and into arrays of Arrow.
+
+#: Bytes of rows that are taken together, and most rows. Each part reads pages of all fragments.
+PART_BYTES = 128 * 1024 * 1024
+_PART_ROWS = 1 << 20
+
+
+def take_parts(
+    paths: TablePaths,
+    fragments: Sequence[Fragment],
+    schema: Schema,
+    addresses: UInt64Array,
+    open_files: OpenFiles | None,
+    metrics: ScanMetrics | None = None,
+) -> Iterator[pa.Table]:
+    """Yield the rows of `take_addresses` in tables of about `PART_BYTES` bytes, or of one row.
+
+    The blobs of a table have at most the bytes of a window. Raises CorruptFileError,
+    CorruptTableError, UnsupportedEncodingError, StorageError.
+    """
+
+    def take(rows: slice) -> pa.Table:
+        taken = take_addresses(paths, fragments, schema, addresses[rows], open_files, metrics)
+        return taken.combine_chunks()
+
+    sizes = _row_sizes(paths, fragments, schema, addresses, open_files)
+    for window in cut_by_bytes(paths, fragments, schema, addresses, open_files):
+        for part in cuts(sizes[window], PART_BYTES, _PART_ROWS):
+            rows = slice(window.start + part.start, window.start + part.stop)
+            for _, table in halved(take, rows):
+                yield table
+
+
+def _row_sizes(
+    paths: TablePaths,
+    fragments: Sequence[Fragment],
+    schema: Schema,
+    addresses: UInt64Array,
+    open_files: OpenFiles | None,
+) -> Lengths:
+    """Return about how many bytes each row has without blobs, by the rows of its fragment."""
+    numbers, inverse = np.unique(addresses >> np.uint64(32), return_inverse=True)
+    by_id = {fragment.id: fragment for fragment in fragments}
+    sizes = np.empty(len(numbers), np.int64)
+    for place, number in enumerate(numbers.tolist()):
+        fragment = by_id[number]
+        reader = FragmentReader(paths, fragment, schema, open_files=open_files, first_position=0)
+        try:
+            size = reader.row_bytes()
+        finally:
+            if open_files is None:
+                reader.close()
+            else:
+                reader.release()
+        sizes[place] = math.ceil(size)
+    return sizes[inverse]

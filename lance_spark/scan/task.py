@@ -14,17 +14,16 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from lance_spark._forks import ForkLock
-from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_any
+from lance_spark.encoding.rows import NO_ROWS, RowRanges, in_any
 from lance_spark.errors import error_context
+from lance_spark.file.dictionaries import preserve_dictionaries
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.ahead import AT_ONCE, Admit, parts_ahead
+from lance_spark.predicates.conditions import Condition
 from lance_spark.scan.fragment.reader import batches_of
 from lance_spark.scan.fragment.small_fragments import SmallFragmentScan, Whole
-from lance_spark.scan.kept_dictionaries import preserve_dictionaries
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.predicates.conditions import Condition
-from lance_spark.scan.prefetch import read_ahead
+from lance_spark.scan.prefetch import AT_ONCE, Admit, parts_ahead, read_ahead
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.fragments.fragment import Fragment, packed, unpacked
 from lance_spark.table.paths import BasePath, TablePaths
@@ -244,7 +243,7 @@ class ScanTask:
             or not 0 < self.num_rows <= _FEW_CHOSEN
         ):
             return None
-        from lance_spark.scan.fragment.scattered_rows import matching_rows
+        from lance_spark.scan.fragment.small_fragments import matching_rows
 
         pieces = [(piece.fragment, piece.ranges.numbers()) for piece in slices]
         if len({fragment.id for fragment, _ in pieces}) < len(pieces):

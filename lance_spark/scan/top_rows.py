@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.logical_types import EXTENSION_NAME
 from lance_spark.file.schema.schema import Schema
+from lance_spark.file.schema.types import EXTENSION_NAME
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.take_parts import take_parts
+from lance_spark.scan.take import take_parts
 from lance_spark.scan.task import ScanTask
 from lance_spark.table.paths import TablePaths
 

@@ -31,8 +31,7 @@ from lance_spark.errors import CorruptError, CorruptTableError, MissingFileError
 from lance_spark.file.open import open_file
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
-from lance_spark.scan.fragment.assemble import files_of, locate
-from lance_spark.scan.fragment.overlays import Overlays
+from lance_spark.scan.fragment.assemble import Overlays, files_of, locate
 from lance_spark.storage.disk_ranges import bypassed
 from lance_spark.storage.kept_ranges import KEPT
 from lance_spark.storage.parallel import read_each
@@ -43,9 +42,9 @@ from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import INDICES, TablePaths
+from lance_spark.table.rows.addresses import RowIndex
 from lance_spark.table.rows.deletions import read_deletions
 from lance_spark.table.rows.ids import created_versions_of, updated_versions_of
-from lance_spark.table.rows.index import RowIndex
 
 #: Most problems that an error lists. The check stops at the next problem.
 MAX_PROBLEMS = 10

@@ -122,7 +122,7 @@ class LanceDataSource(DataSource):
             return ChangeFeedReader(options, FeedOptions.parse(options), schema)
         columns, columnar = copy(schema), None
         if request is not None and request.packed:
-            from lance_spark.spark.pushdown.packed_arrays import pack
+            from lance_spark.spark.pushdown.columnar import pack
 
             pack(schema, request.packed)
         if request is not None and request.columnar:
@@ -169,8 +169,7 @@ class LanceDataSource(DataSource):
         from lance_spark.spark.options.read import ReadOptions
         from lance_spark.spark.pushdown.request import PushedScan, refused, take_request
         from lance_spark.spark.read.reader import display
-        from lance_spark.spark.streaming.reader import LanceStreamReader
-        from lance_spark.spark.streaming.refused import RefusedReader
+        from lance_spark.spark.streaming.reader import LanceStreamReader, RefusedReader
 
         first = schema.fields[0] if schema.fields else None
         request = take_request(schema)
@@ -228,7 +227,7 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     from pyspark.sql.types import StructField, StructType
 
     from lance_spark.errors import InvalidOptionError
-    from lance_spark.spark.options.names import READ_NAMES
+    from lance_spark.spark.options.declared import READ_NAMES
     from lance_spark.spark.options.read import ReadOptions
     from lance_spark.storage.uri import parse_uri
 

@@ -18,7 +18,7 @@ reply is a value of bytes in such a pickle, which stands there in one piece:
 | `call` | the first partition | `lance_spark.spark.catalog.calls` |
 | `plan` | the first partition | `lance_spark.spark.read.planning` |
 | `stream` | the function that reads a stream | `lance_spark.spark.streaming.reader` |
-| `read` | an accumulator | `lance_spark.spark.read.read_counts` |
+| `read` | an accumulator | `lance_spark.spark.read.reader` |
 | `written` | the message of a task of a write | `lance_spark.spark.write.writer` |
 """
 

@@ -26,15 +26,12 @@ from urllib.parse import urlsplit
 from lance_spark._forks import ForkLock, after_fork
 from lance_spark.errors import StorageError
 from lance_spark.last_used import LastUsed
-from lance_spark.storage import google, s3
+from lance_spark.storage import azure, google, s3
 from lance_spark.storage.endpoints import endpoint_of, is_own_endpoint
-from lance_spark.storage.errors import is_refusal, translated
-from lance_spark.storage.options.fsspec_options import CREDENTIALS, FILE_SYSTEM, family_of
-from lance_spark.storage.options.obstore_config import is_obstore
+from lance_spark.storage.errors import is_not_understood, is_refusal, translated
+from lance_spark.storage.options import CREDENTIALS, FILE_SYSTEM, family_of, is_obstore
 from lance_spark.storage.renewal import RenewedArguments
-from lance_spark.storage.status import is_not_understood
 from lance_spark.storage.uri import Location
-from lance_spark.storage.write import azure
 
 _CONNECT_SECONDS = 30.0
 #: Seconds without a byte of an answer after which a request fails.

@@ -53,7 +53,7 @@ from lance_spark._forks import after_fork
 from lance_spark.errors import InvalidOptionError
 from lance_spark.last_used import LastUsed
 from lance_spark.storage.memory import CacheStats
-from lance_spark.storage.options.fsspec_options import DISK_CACHE, DISK_CACHE_BYTES, DISK_CACHE_DATA
+from lance_spark.storage.options import DISK_CACHE, DISK_CACHE_BYTES, DISK_CACHE_DATA
 from lance_spark.storage.own_files import HAVE_OWNERS, open_file, open_folder
 from lance_spark.storage.source import ByteRange, Bytes
 

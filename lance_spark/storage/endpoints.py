@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from lance_spark.storage.options.fsspec_options import family_of
+from lance_spark.storage.options import family_of
 from lance_spark.storage.uri import AZURE_DOMAINS
 
 #: Domains of the clouds' own servers. Their behaviour is known, so they are not probed.

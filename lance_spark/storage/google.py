@@ -27,15 +27,10 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from lance_spark.errors import StorageError
-from lance_spark.storage.entity_tags import Tagged, tag_of
+from lance_spark.storage.kept_ranges import Tagged, tag_of
+from lance_spark.storage.multipart import INITIAL_UPLOAD_SIZE, PartSizes, PartsOutput, whole_number
 from lance_spark.storage.renewal import RenewedArguments
 from lance_spark.storage.retry import Retries
-from lance_spark.storage.write.multipart import (
-    INITIAL_UPLOAD_SIZE,
-    PartSizes,
-    PartsOutput,
-    whole_number,
-)
 
 _GRAIN = 256 * 1024
 _DEFAULT_SIZE = 8 * 1024 * 1024

@@ -21,8 +21,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from enum import Enum
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +33,42 @@ from lance_spark.storage.disk_ranges import DiskFile
 from lance_spark.storage.memory import CacheStats, cache_limit
 from lance_spark.storage.scheduler import ReadRequest
 from lance_spark.storage.source import ByteRange, Bytes
+
+# --------------------------------------------------------------------------------------------------
+# Tags of files: texts by which a listing shows that a file is still the one that was read.
+#
+# A store gives each object that is written an entity tag, and Google Cloud Storage a generation.
+# The tag of this package has the size and the time of the write, too: an object whose bytes were
+# restored from a copy has another tag. Without an entity tag a file has no tag, because another
+# file of the same size can be written within the second that times are rounded to.
+
+#: Names of entity tags in listings of s3fs, adlfs and obstore, and of gcsfs.
+_ENTITY = ("ETag", "etag", "e_tag", "generation")
+_OTHERS = ("size", "Size", "LastModified", "last_modified", "updated")
+_LENGTH = 12
+
+
+class Tagged(NamedTuple):
+    """A file of a listing.
+
+    - `tag`: None if the listing has no entity tags.
+    """
+
+    name: str
+    tag: str | None
+
+
+def tag_of(entry: Mapping[str, Any]) -> str | None:
+    """Return the tag of a file, from its entry in a listing; None without an entity tag."""
+    entity = [str(entry[name]) for name in _ENTITY if entry.get(name)]
+    if not entity:
+        return None
+    parts = (*entity, *(str(entry.get(name)) for name in _OTHERS))
+    return blake2b("\n".join(parts).encode(), digest_size=_LENGTH).hexdigest()
+
+
+# --------------------------------------------------------------------------------------------------
+# Short ranges of files that a process keeps: footers, page lists, tables of chunks, dictionaries.
 
 #: Longer ranges hold values, which are not read again as often. As long as the end of a file that
 #: is read when it is opened.

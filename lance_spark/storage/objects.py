@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from lance_spark.storage import google, s3
-from lance_spark.storage.entity_tags import Tagged
+from lance_spark.storage import azure, google, s3
+from lance_spark.storage.kept_ranges import Tagged
+from lance_spark.storage.multipart import PartSizes
 from lance_spark.storage.retry import Retries, is_transient
-from lance_spark.storage.write import azure
-from lance_spark.storage.write.multipart import PartSizes
 
 #: Ends of the names of S3's directory buckets, which list in no order.
 DIRECTORY_BUCKETS = ("--x-s3", "--xa-s3")

@@ -37,16 +37,15 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from lance_spark._forks import after_fork
 from lance_spark.errors import StorageError
-from lance_spark.storage.entity_tags import Tagged, tag_of
 from lance_spark.storage.errors import translated
+from lance_spark.storage.kept_ranges import Tagged, tag_of
+from lance_spark.storage.multipart import INITIAL_UPLOAD_SIZE, PartSizes
 from lance_spark.storage.objects import DIRECTORY_BUCKETS, Entry, OwnOutput
-from lance_spark.storage.options.fsspec_options import OWN
-from lance_spark.storage.options.obstore_config import ObstoreConfig, config_of
+from lance_spark.storage.options import OWN, ObstoreConfig, config_of
 from lance_spark.storage.renewal import RenewedArguments
 from lance_spark.storage.retry import Retries, is_transient
 from lance_spark.storage.s3 import MOST_DELETED, is_bulk_refused, is_text_of_xml
 from lance_spark.storage.uri import Location
-from lance_spark.storage.write.multipart import INITIAL_UPLOAD_SIZE, PartSizes
 
 _CLASSES = {"s3": S3Store, "google": GCSStore, "azure": AzureStore}
 _PAGE = 1000

@@ -31,7 +31,7 @@ from lance_spark._forks import ForkLock, after_fork
 from lance_spark.errors import InvalidOptionError, LanceError, StorageError
 from lance_spark.last_used import LastUsed
 from lance_spark.storage.errors import scrub
-from lance_spark.storage.options.fsspec_options import (
+from lance_spark.storage.options import (
     CREDENTIAL_SOURCE,
     EXPIRES_AT,
     REFRESH_OFFSET,

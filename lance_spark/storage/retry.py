@@ -42,8 +42,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, ParamSpec, TypeVar
 
 from lance_spark.errors import InvalidOptionError, StorageError
-from lance_spark.storage.errors import is_refusal
-from lance_spark.storage.status import causes, code_of, is_conflict, kind_of, status_of
+from lance_spark.storage.errors import causes, code_of, is_conflict, is_refusal, kind_of, status_of
 
 P = ParamSpec("P")
 T = TypeVar("T")

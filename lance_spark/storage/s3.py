@@ -33,12 +33,12 @@ from typing import Any
 
 from lance_spark._version import __version__
 from lance_spark.storage.endpoints import endpoint_of, is_own_endpoint, wants_equal_parts
-from lance_spark.storage.entity_tags import Tagged, tag_of
-from lance_spark.storage.options.option_setters import CHECKSUM_SETTINGS
+from lance_spark.storage.errors import ADVICE, is_missing, status_of
+from lance_spark.storage.kept_ranges import Tagged, tag_of
+from lance_spark.storage.multipart import PartSizes, PartsOutput
+from lance_spark.storage.options import CHECKSUM_SETTINGS
 from lance_spark.storage.renewal import RenewedArguments
 from lance_spark.storage.retry import Retries, is_transient
-from lance_spark.storage.status import ADVICE, is_missing, status_of
-from lance_spark.storage.write.multipart import PartSizes, PartsOutput
 
 #: Most entries of one page of a listing.
 _PAGE = 1000

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from lance_spark.errors import (
-    CorruptFileError,
-    InvalidInputError,
-    MissingFileError,
-    StorageError,
-)
+from lance_spark.errors import CorruptFileError, InvalidInputError, MissingFileError, StorageError
 from lance_spark.storage import local
-from lance_spark.storage.commit.handlers import CommitHandler, handler_for
-from lance_spark.storage.commit.manifest_store import OPTION as MANIFEST_STORE
-from lance_spark.storage.commit.manifest_store import ManifestStore, load
+from lance_spark.storage import output as outputs
+from lance_spark.storage.commit import OPTION as MANIFEST_STORE
+from lance_spark.storage.commit import (
+    CommitHandler,
+    ManifestStore,
+    handler_for,
+    load_manifest_store,
+)
 from lance_spark.storage.connect import (
     check_conditional_put,
     connect,
@@ -36,19 +36,13 @@ from lance_spark.storage.disk_ranges import (
     is_never_reused,
     parse_settings,
 )
-from lance_spark.storage.entity_tags import Tagged, tag_of
 from lance_spark.storage.errors import translated
 from lance_spark.storage.io_counts import CountedOutput, counts_of
-from lance_spark.storage.kept_ranges import KEPT, WHOLE, Keep, KeptFile
+from lance_spark.storage.kept_ranges import KEPT, WHOLE, Keep, KeptFile, Tagged, tag_of
 from lance_spark.storage.listing import FileInfo, local_tree, modified, remote_tree
 from lance_spark.storage.objects import Entry, objects_of
-from lance_spark.storage.options.fsspec_options import (
-    COMMIT_LOCK,
-    CREDENTIALS,
-    OWN,
-    family_of,
-    to_fsspec,
-)
+from lance_spark.storage.options import COMMIT_LOCK, CREDENTIALS, OWN, family_of, to_fsspec
+from lance_spark.storage.output import LocalOutput, OutputFile
 from lance_spark.storage.parallel import AT_ONCE, read_all
 from lance_spark.storage.remote import (
     RemoteSource,
@@ -65,8 +59,6 @@ from lance_spark.storage.s3 import is_s3, prepare, single_tries
 from lance_spark.storage.scheduler import Group, ReadRequest, Scheduler
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.uri import Location, check_relative, check_root, escaped, join, parse_uri
-from lance_spark.storage.write import output as outputs
-from lance_spark.storage.write.output import LocalOutput, OutputFile
 
 __all__ = ["ObjectStore", "OutputFile"]
 
@@ -208,9 +200,9 @@ class ObjectStore:
             table = self._location.dynamodb_table
             if named is not None:
                 other_options = {k: v for k, v in self._arguments.items() if k != MANIFEST_STORE}
-                self._manifest_store = load(named, other_options)
+                self._manifest_store = load_manifest_store(named, other_options)
             elif table is not None:
-                from lance_spark.storage.commit.dynamodb import DynamoDbManifestStore
+                from lance_spark.storage.dynamodb import DynamoDbManifestStore
 
                 names = {name.lower(): name for name in self._options}
                 retry_option = (
@@ -735,7 +727,8 @@ class ObjectStore:
         return self._handler
 
     def _locked(self, lock: object) -> CommitHandler:
-        from lance_spark.storage.commit.lock import LockedPut, load
+        from lance_spark.storage.commit import LockedPut
+        from lance_spark.storage.commit import load_lock as load
 
         try:
             inner = handler_for(self.scheme, self._fs, self._secrets, self._retries)

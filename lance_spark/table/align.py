@@ -30,18 +30,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.jsonb import to_text
 from lance_spark.errors import (
     CorruptError,
     InvalidInputError,
     SchemaMismatchError,
     UnsupportedTypeError,
 )
+from lance_spark.file.arrays import with_offsets
 from lance_spark.file.blobs.fields import advice, is_v1, is_v2
-from lance_spark.file.offsets import with_offsets
 from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.logical_types import is_json, logical_type, storage_type
 from lance_spark.file.schema.schema import Schema
+from lance_spark.file.schema.types import is_json, logical_type, storage_type
+from lance_spark.json.jsonb import to_text
 
 
 def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

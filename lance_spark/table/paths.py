@@ -25,7 +25,7 @@ from lance_spark.errors import CorruptTableError, InvalidInputError, StorageErro
 from lance_spark.file.footer import expect_tail
 from lance_spark.proto import table_pb2
 from lance_spark.storage.kept_ranges import Keep
-from lance_spark.storage.options.base_paths import options_of_base
+from lance_spark.storage.options import options_of_base
 from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.source import ByteRange, ByteSource
 from lance_spark.storage.store import ObjectStore
@@ -102,7 +102,7 @@ class TablePaths:
 
     - `storage_options`: Settings of the store. A base path gets them only if it has the scheme of
       the table, and the same server if the URI names one. Settings of single base paths are among
-      them; see `lance_spark.storage.options.base_paths`.
+      them; see `lance_spark.storage.options`.
     - `deletions`: The deletion vectors that were read.
     - `foreign_roots`: Cache of `lance_spark.table.placement`: base path id to whether it is the
       root of another table.

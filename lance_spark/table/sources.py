@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.matrices import holds_matrices, without_sliced_matrices
+from lance_spark.file.arrays import holds_matrices, without_sliced_matrices
 
 Rows = tuple[pa.Schema, Iterable[pa.RecordBatch]]
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lance_spark.encoding import integer_sets
+from lance_spark.encoding import rows
 
 TYPES = [
     *(pa.int8(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()),
@@ -25,9 +25,9 @@ def test_is_in(dtype: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
     for count in (0, 1, 30, 2_000):
         chosen = np.concatenate([rng.choice(raw, count), raw[:4] if count else raw[:0]])
         members = pa.array(chosen.astype(raw.dtype)).view(dtype)
-        result = integer_sets.is_in(values, members)
+        result = rows.is_in(values, members)
         assert result.equals(pc.is_in(values, value_set=members))
     # The table of flags was used.
-    monkeypatch.delattr(integer_sets, "IntegerFlags")
+    monkeypatch.delattr(rows, "IntegerFlags")
     with pytest.raises(NameError):
-        integer_sets.is_in(values, members[:1])
+        rows.is_in(values, members[:1])

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lance.file import LanceFileReader
 
-from lance_spark.encoding.jsonb import MAX_DEPTH, decode, encode, to_jsonb, to_text
 from lance_spark.errors import CorruptFileError, InvalidInputError, LanceError, UnsupportedError
+from lance_spark.json.jsonb import MAX_DEPTH, decode, encode, to_jsonb, to_text
 from tests.support.cells import number_of
 
 SCALAR, OBJECT, ARRAY = 0x2000_0000, 0x4000_0000, 0x8000_0000

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_all, in_any
+from lance_spark.encoding.rows import NO_ROWS, RowRanges, in_all, in_any
 
 NUMBERS = st.sets(st.integers(0, 60))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
 
-from lance_spark.storage.commit import handlers as commit
+from lance_spark.storage import commit
 from tests.faults.faults import Faults
 from tests.faults.places import Watcher, compare_with_pylance, scratch
 from tests.faults.schedule import Schedule

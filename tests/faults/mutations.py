@@ -8,16 +8,15 @@ from typing import Any
 from unittest import mock
 
 from lance_spark.errors import StorageError, UncertainCommitError
-from lance_spark.storage.commit import handlers as put
+from lance_spark.storage import commit as put
 from lance_spark.storage.s3 import S3Output
 from lance_spark.table.cleanup import plan as cleanup_plan
-from lance_spark.table.cleanup.references import References
+from lance_spark.table.cleanup.plan import References
 from lance_spark.table.commit import commit
-from lance_spark.table.commit.write_job import WriteJob
+from lance_spark.table.commit.write import WriteJob
 from lance_spark.table.operations.base import Conflict
-from lance_spark.table.operations.data.delete import Delete
-from lance_spark.table.operations.data.update import Update
-from lance_spark.table.refs import branches, clones, removal_guard, tag_store
+from lance_spark.table.operations.update import Delete, Update
+from lance_spark.table.refs import branches, clones, removal_guard, tags
 from lance_spark.table.refs import json_file as ref_json
 
 
@@ -119,7 +118,7 @@ def late_names() -> list[Any]:
     """Tags and branches that do not check whether their version is being removed."""
     return [
         mock.patch.object(module, "check_stays", return_value=None)
-        for module in (removal_guard, tag_store)
+        for module in (removal_guard, tags)
     ]
 
 

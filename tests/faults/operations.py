@@ -18,9 +18,8 @@ import pyarrow as pa
 from lance_spark import Dataset, write_dataset
 from lance_spark.errors import LanceError, UncertainCommitError
 from lance_spark.mutations.rows.partial_overwrite import ReplaceRows
-from lance_spark.scan.predicates.sql import parse_predicate
-from lance_spark.table.commit.write_commit import commit_or_clean_up
-from lance_spark.table.commit.write_plan import begin_write
+from lance_spark.predicates.sql import parse_predicate
+from lance_spark.table.commit.write import begin_write, commit_or_clean_up
 from tests.faults.model import Effect, State
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lance_spark import Dataset, open_dataset, write_dataset
 from lance_spark.errors import LanceError
 from lance_spark.storage import remote
-from lance_spark.storage.write.multipart import PartSizes
+from lance_spark.storage.multipart import PartSizes
 from tests.faults.checker import Call, Checker
 from tests.faults.model import TwiceError, read
 from tests.faults.operations import Maker

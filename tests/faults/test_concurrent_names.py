@@ -12,13 +12,9 @@ from typing import Any
 import pytest
 
 import lance_spark
-from lance_spark.errors import (
-    InvalidInputError,
-    UncertainCommitError,
-    VersionNotFoundError,
-)
+from lance_spark.errors import InvalidInputError, UncertainCommitError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.refs import branches, clones, tag_store
+from lance_spark.table.refs import branches, clones, tags
 from lance_spark.table.refs import json_file as ref_json
 from tests.faults.named_tables import ROWS, named
 
@@ -81,7 +77,7 @@ def test_a_tag_that_somebody_else_has_changed_is_not_taken_back(
         else:
             second.tags.replace_metadata("t", {"a": "b"})
 
-    held.at(tag_store, "check_named", meanwhile)
+    held.at(tags, "check_named", meanwhile)
     with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
         first.tags.create("t")
     # Other metadata do not keep the tag on the version that is removed.
@@ -139,7 +135,7 @@ def test_a_tag_that_somebody_else_has_moved_is_not_put_back(
         else:
             third.tags.update("t", 3)
 
-    held.at(tag_store, "check_named", meanwhile)
+    held.at(tags, "check_named", meanwhile)
     with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
         third.tags.update("t", 1)
     assert held.done
@@ -162,7 +158,7 @@ def test_a_tag_whose_old_version_goes_while_it_is_moved(
                 timedelta(0), error_if_tagged_old_versions=False
             ).versions == (2,)
 
-    held.at(tag_store, "check_named", meanwhile)
+    held.at(tags, "check_named", meanwhile)
     expected = VersionNotFoundError if case == "stays" else UncertainCommitError
     text = {
         "goes": "version 1 is being removed .*: version 2 is being removed",
@@ -307,7 +303,7 @@ def test_a_deletion_does_not_restore_a_branch_that_another_client_deleted(
 
     def tagged() -> None:
         tag.parent.mkdir()
-        tag.write_bytes(tag_store.Tag(1, "x").encode())
+        tag.write_bytes(tags.Tag(1, "x").encode())
 
     def deleted() -> None:
         tag.unlink()

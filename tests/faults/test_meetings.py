@@ -22,15 +22,13 @@ from lance_spark.errors import (
 )
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPlanner
-from lance_spark.table.commit import detached
-from lance_spark.table.commit.idempotency import WriteToken
-from lance_spark.table.commit.write_commit import commit_or_clean_up
-from lance_spark.table.commit.write_job import WriteJob
-from lance_spark.table.commit.write_plan import begin_write
+from lance_spark.table.commit import commit as detached
+from lance_spark.table.commit.options import WriteToken
+from lance_spark.table.commit.write import WriteJob, begin_write, commit_or_clean_up
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.versions import ManifestLocation
-from lance_spark.table.operations.data.append import Append, field_paths
+from lance_spark.table.operations.append import Append, field_paths
 from lance_spark.table.refs import clones
 from tests.faults.store import Place
 from tests.faults.test_regressions import ROWS, URI, Script, fails, refused, script

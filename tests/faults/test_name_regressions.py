@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 
 import lance_spark
-from lance_spark.errors import (
-    StorageError,
-    UncertainCommitError,
-)
+from lance_spark.errors import StorageError, UncertainCommitError
 from tests.faults.named_tables import ROWS, named
 from tests.faults.objects import Objects
 from tests.faults.schedule import Schedule

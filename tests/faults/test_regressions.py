@@ -24,7 +24,7 @@ from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPlanner
 from lance_spark.table.cleanup.run import policy_for
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.versions import ManifestLocation
-from lance_spark.table.refs import tag_store
+from lance_spark.table.refs import tags
 from tests.faults.objects import Objects
 from tests.faults.schedule import Schedule
 from tests.faults.store import Place, registered
@@ -250,7 +250,7 @@ def test_a_cleanup_does_not_promise_a_version_that_another_cleanup_removes(
 ) -> None:
     first = lance_spark.write_dataset(ROWS, str(tmp_path))
     newest = lance_spark.write_dataset(ROWS, str(tmp_path), "overwrite")
-    look, check = CleanupPlanner.look_again, tag_store.check_named
+    look, check = CleanupPlanner.look_again, tags.check_named
 
     def then(planner: CleanupPlanner, *arguments: Any, **named: Any) -> CleanupPlan:
         monkeypatch.undo()
@@ -266,7 +266,7 @@ def test_a_cleanup_does_not_promise_a_version_that_another_cleanup_removes(
             assert not other_cleanup.look_again(is_marked=True).manifests
             check(*arguments)
 
-        monkeypatch.setattr(tag_store, "check_named", held)
+        monkeypatch.setattr(tags, "check_named", held)
         with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
             first.tags.create("kept")
         return plan

@@ -29,7 +29,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 from unittest import mock
 
-from lance_spark.scan import ahead, prefetch
+from lance_spark.scan import prefetch
+from lance_spark.scan import prefetch as ahead
 from lance_spark.storage.kept_ranges import KEPT
 from lance_spark.storage.scheduler import ReadRequest, Scheduler
 from tests.faults.schedule import Schedule, StoppedError

@@ -8,8 +8,15 @@ from google.protobuf import any_pb2
 from lance.file import LanceFileReader, LanceFileWriter
 
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError, UnsupportedFeatureError
-from lance_spark.file.columns import add_page, new_column, read_columns
-from lance_spark.file.footer import Tail, encode_tail, parse_descriptor, read_footer
+from lance_spark.file.footer import (
+    Tail,
+    add_page,
+    encode_tail,
+    new_column,
+    parse_descriptor,
+    read_columns,
+    read_footer,
+)
 from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import file2_pb2, file_pb2
 from tests.file.sources import MemorySource

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.file.offsets import with_offsets
+from lance_spark.file.arrays import with_offsets
 from lance_spark.spark.write.input import BackgroundWriter
 
 INNER = [

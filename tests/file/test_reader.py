@@ -11,8 +11,7 @@ import pytest
 from lance.file import LanceFileReader, LanceFileWriter
 
 from lance_spark.errors import CorruptFileError, InvalidInputError, LanceError
-from lance_spark.file.columns import read_columns
-from lance_spark.file.footer import Tail, encode_tail, parse_descriptor, read_footer
+from lance_spark.file.footer import Tail, encode_tail, parse_descriptor, read_columns, read_footer
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileWriter
 
-from lance_spark.file import columns as metadata
+from lance_spark.file import footer as metadata
 from lance_spark.file import reader as files
 from lance_spark.file.open import open_file
 from lance_spark.file.schema import schema as schemas

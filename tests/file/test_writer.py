@@ -17,8 +17,7 @@ from lance_spark.errors import (
     UnsupportedTypeError,
 )
 from lance_spark.file.checks import DictionaryCapacity
-from lance_spark.file.columns import read_columns
-from lance_spark.file.footer import Tail, read_footer
+from lance_spark.file.footer import Tail, read_columns, read_footer
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter, WrittenFile

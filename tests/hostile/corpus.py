@@ -27,7 +27,7 @@ from lance.file import LanceFileWriter
 from pyroaring import BitMap
 
 import lance_spark
-from lance_spark.encoding import jsonb
+from lance_spark.json import jsonb
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.manifest.codec import decode, encode

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.table.rows import ipc_size_check
+from lance_spark.table.rows import deletions as ipc_size_check
 
 #: So many offsets take more memory than `guard` allows.
 MANY = 70_000_000

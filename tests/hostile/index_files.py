@@ -23,7 +23,7 @@ from lance.file import LanceFileWriter
 
 import lance_spark
 from lance_spark import query as q
-from lance_spark.dataset.files.reader import LanceFileReader
+from lance_spark.dataset.files import LanceFileReader
 from lance_spark.errors import CorruptError, LanceError, MissingFileError, UnsupportedError
 from lance_spark.proto import table_pb2
 from lance_spark.table.manifest.codec import decode, encode

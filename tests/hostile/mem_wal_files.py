@@ -8,21 +8,28 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mem_wal.bloom_filter import encode_filter, may_have
-from lance_spark.mem_wal.entries import Entry, decode_entry, delete_rows, encode_entry, put_rows
+from lance_spark.indexes.btree.files import DATA_FILE
+from lance_spark.indexes.cache import CACHE
+from lance_spark.mem_wal.entries import (
+    Entry,
+    LogRows,
+    decode_entry,
+    delete_rows,
+    encode_entry,
+    put_rows,
+)
 from lance_spark.mem_wal.key_index import FOLDER, KeyPages, SortedKeys, write_key_index
-from lance_spark.mem_wal.log_rows import LogRows
-from lance_spark.mem_wal.setup.shards import entries_of_shard
+from lance_spark.mem_wal.keys import encode_filter, may_have
 from lance_spark.mem_wal.sharding import split_by_shard
+from lance_spark.mem_wal.shards import entries_of_shard
 from lance_spark.mem_wal.staging import read_staged
-from lance_spark.mem_wal.writing.options import WriterOptions
+from lance_spark.mem_wal.table import details
+from lance_spark.mem_wal.table import shard_manifest as names
+from lance_spark.mem_wal.table import shard_manifest as shard_manifests
+from lance_spark.mem_wal.table.guard import has_fresh_rows
+from lance_spark.mem_wal.writer_options import WriterOptions
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.btree import DATA_FILE
-from lance_spark.scan.indexes.cache import CACHE
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.mem_wal import details, names
-from lance_spark.table.mem_wal import shard_manifest as shard_manifests
-from lance_spark.table.mem_wal.fresh_rows import has_fresh_rows
 from lance_spark.table.paths import TablePaths
 from tests.hostile import corpus
 from tests.hostile.guard import worse_of

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 
 import lance_spark
+from lance_spark.indexes.cache import CACHE
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.cache import CACHE
 from lance_spark.spark.options.read import ReadOptions
-from lance_spark.spark.read.fresh import unread_rows
+from lance_spark.spark.read.reader import unread_rows
 from tests.hostile import corpus, tables, texts
 from tests.hostile.mutate import Mutate, worse_bytes, worse_message
 from tests.hostile.tables import Step, TableTarget, older, one_of, tried

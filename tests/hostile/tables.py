@@ -18,13 +18,13 @@ import fsspec
 import pyarrow as pa
 
 import lance_spark
+from lance_spark.indexes.aggregates import min_max_from_metadata, value_count
+from lance_spark.indexes.cache import CACHE
 from lance_spark.inspect.collect import facts_of
 from lance_spark.inspect.html import as_html
 from lance_spark.inspect.text import as_text
 from lance_spark.proto import table_pb2
 from lance_spark.scan import prefetch
-from lance_spark.scan.indexes.cache import CACHE
-from lance_spark.scan.pruning.metadata_aggregates import min_max_from_metadata, value_count
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest.codec import decode, encode
 from tests.hostile import corpus, texts

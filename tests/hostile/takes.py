@@ -19,7 +19,7 @@ import pyarrow as pa
 
 import lance_spark
 from lance_spark.errors import LanceError
-from lance_spark.scan.fragment import scattered_rows
+from lance_spark.scan.fragment import small_fragments
 from tests.hostile import corpus
 from tests.hostile.guard import fault
 from tests.hostile.tables import Session, TableTarget, older
@@ -53,7 +53,7 @@ def takes(root: str, data: bytes, whole: pa.Table) -> None:
     names = dataset.schema.names
     for columns in (names, *([name] for name in rng.sample(names, _COLUMNS))):
         together = _taken(dataset, columns, chosen)
-        with mock.patch.object(scattered_rows, "_MAX_FRAGMENTS", 0):
+        with mock.patch.object(small_fragments, "_MAX_SCATTERED_FRAGMENTS", 0):
             alone = _taken(dataset, columns, chosen)
         if isinstance(together, LanceError) or isinstance(alone, LanceError):
             assert isinstance(together, LanceError) == isinstance(alone, LanceError), (

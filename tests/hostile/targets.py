@@ -17,29 +17,29 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding import jsonb
 from lance_spark.file.footer import Tail
 from lance_spark.file.open import open_file
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.v0_1.footer import read_legacy_footer
 from lance_spark.file.v0_1.statistics import prune, read_statistics
+from lance_spark.indexes.json.files import extracted
 from lance_spark.inspect.pages import columns_of
+from lance_spark.json import jsonb
+from lance_spark.json.functions import json_value
+from lance_spark.json.paths import parse_path
+from lance_spark.predicates.sql import parse_predicate
 from lance_spark.proto import rowids_pb2, table_pb2, transaction_pb2
-from lance_spark.scan.indexes.json_path import extracted
-from lance_spark.scan.predicates.expressions.kernels.json_documents import json_value
-from lance_spark.scan.predicates.json_paths import parse_path
-from lance_spark.scan.predicates.sql import parse_predicate
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.options.values import json_list, json_object, moment
 from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.pushdown.request import PushedScan
-from lance_spark.spark.streaming.offsets import StreamPosition
+from lance_spark.spark.streaming.plan import StreamPosition
 from lance_spark.storage.uri import check_relative, parse_uri
 from lance_spark.table.commit import transaction
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest import codec as manifest_file
-from lance_spark.table.refs import branch_store, tag_store
+from lance_spark.table.refs import branch_store, tags
 from lance_spark.table.rows.deletions import decode_arrow, decode_bitmap, decode_offsets
 from lance_spark.table.rows.sequences import (
     decode_versions,
@@ -404,9 +404,7 @@ _EVERY = (
         worse_message(rowids_pb2.RowDatasetVersionSequence),
         2,
     ),
-    Target(
-        "tag", lambda data: tag_store.TAGS.decode(data, "t"), texts.references, texts.worse_json, 2
-    ),
+    Target("tag", lambda data: tags.TAGS.decode(data, "t"), texts.references, texts.worse_json, 2),
     Target(
         "branch",
         lambda data: branch_store.BRANCHES.decode(data, "b"),

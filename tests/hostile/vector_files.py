@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError
 
 import lance_spark
 from lance_spark.errors import LanceError
+from lance_spark.indexes.vectors import hnsw
 from lance_spark.proto import index_pb2
-from lance_spark.scan.vectors.graphs import graph
 from lance_spark.table.indexes import sections
 from tests.hostile.index_files import worse_index, worse_words
 from tests.hostile.mutate import worse_bytes, worse_message
@@ -49,7 +49,7 @@ def _live(root: str) -> frozenset[int]:
 
 
 # Graphs of small partitions are followed, too.
-@mock.patch.multiple(graph, _FEW_ROWS=0, _MOST_SEEN=1)
+@mock.patch.multiple(hnsw, _FEW_ROWS=0, _MOST_SEEN=1)
 def searched(root: str) -> None:
     """Search by the index, which may be refused."""
     dataset = lance_spark.open_dataset(root)

@@ -21,9 +21,8 @@ from lance_spark.dataset.dataset import open_dataset
 from lance_spark.errors import InvalidInputError, VersionNotFoundError
 from lance_spark.inspect.collect import facts_of
 from lance_spark.inspect.formatting import clean, share, size
-from lance_spark.inspect.html import as_html
+from lance_spark.inspect.html import MAX_BARS, as_html
 from lance_spark.inspect.pages import UNREADABLE, encoding_of
-from lance_spark.inspect.plots import MAX_BARS
 from lance_spark.inspect.report import ColumnTotal, FileFacts
 from lance_spark.inspect.text import as_text
 

@@ -29,8 +29,8 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
 from lance_spark.table.operations.registry import operation_of
+from lance_spark.table.operations.rewrite import ReserveFragments
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 

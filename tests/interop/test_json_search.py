@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lance_spark
-from lance_spark.encoding import jsonb_search
-from lance_spark.encoding.jsonb import encode, to_jsonb, to_text
 from lance_spark.errors import CorruptFileError, InvalidInputError, LanceError
-from lance_spark.scan.indexes.json_path import extracted
-from lance_spark.scan.predicates.expressions.kernels.json_documents import json_value
-from lance_spark.scan.predicates.json_paths import Item, Key, Member, Step
+from lance_spark.indexes.json.files import extracted
+from lance_spark.json import search
+from lance_spark.json.functions import json_value
+from lance_spark.json.jsonb import encode, to_jsonb, to_text
+from lance_spark.json.paths import Item, Key, Member, Step
 from tests.support.cells import number_of
 
 #: Few keys, so that paths find values; some begin with others, or have the same bytes.
@@ -95,7 +95,7 @@ def outcome_of_index(documents: pa.Array, path: str) -> Any:
 
 
 def small_pieces(patch: pytest.MonkeyPatch, size: int) -> None:
-    patch.setattr(jsonb_search, "_PIECE_BYTES", size)
+    patch.setattr(search, "_PIECE_BYTES", size)
 
 
 @settings(

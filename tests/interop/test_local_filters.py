@@ -18,7 +18,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.predicates.sql import parse_predicate
+from lance_spark.predicates.sql import parse_predicate
 from tests.support.cells import number_of
 
 ROWS = 60

@@ -15,8 +15,8 @@ from lance.fragment import DataFile
 from pyroaring import BitMap
 
 import lance_spark
-from lance_spark.encoding.jsonb import to_jsonb
 from lance_spark.errors import CorruptTableError, UnsupportedError
+from lance_spark.json.jsonb import to_jsonb
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest.codec import encode

@@ -10,7 +10,7 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import InvalidInputError
-from lance_spark.table.commit import write_plan
+from lance_spark.table.commit import write
 from lance_spark.table.manifest import builder
 
 NAME = "lance-schema:unenforced-primary-key"
@@ -57,7 +57,7 @@ def rows_of(field: pa.Field, values: list[object]) -> pa.Table:
 
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write tables with any key."""
-    for module in (write_plan, builder):
+    for module in (write, builder):
         monkeypatch.setattr(module, "check_fields", lambda *arguments: None)
 
 

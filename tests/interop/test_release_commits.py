@@ -14,7 +14,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.data.append import Append
+from lance_spark.table.operations.append import Append
 from tests.fixtures.tables import Fixture, Unpack, fixtures, unpack
 from tests.interop.test_releases import assert_same, columns_read
 

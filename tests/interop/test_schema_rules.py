@@ -14,9 +14,9 @@ import lance_spark
 from lance_spark.dataset import Dataset, Fragment, LanceOperation
 from lance_spark.errors import InvalidInputError, LanceError, UnsupportedTypeError
 from lance_spark.mutations.columns import alter
-from lance_spark.table.commit import write_plan
+from lance_spark.table.commit import write
 from lance_spark.table.manifest import builder
-from lance_spark.table.operations.metadata import update_config
+from lance_spark.table.operations import metadata as update_config
 
 PAIR = pa.struct([("x", pa.int64()), ("y", pa.int64())])
 PACKED = {"lance-encoding:packed": "true"}
@@ -93,7 +93,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def patch() -> None:
-        for module in (write_plan, builder, update_config, alter):
+        for module in (write, builder, update_config, alter):
             monkeypatch.setattr(module, "check_fields", lambda *arguments: None)
 
     return patch

@@ -15,18 +15,16 @@ import lance_spark
 from lance_spark.dataset import Dataset
 from lance_spark.errors import CommitConflictError
 from lance_spark.mem_wal import compaction
+from lance_spark.mem_wal.table.details import compacted_messages, details_of
+from lance_spark.mem_wal.table.shard_manifest import list_shards
 from lance_spark.proto import table_pb2
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
-from lance_spark.table.mem_wal.details import compacted_messages, details_of
-from lance_spark.table.mem_wal.shard_manifest import list_shards
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.base import Conflict
-from lance_spark.table.operations.data.append import Append
-from lance_spark.table.operations.data.inserted_keys import InsertedKeys
-from lance_spark.table.operations.data.update import Update
-from lance_spark.table.operations.metadata.create_index import CreateIndex
-from lance_spark.table.operations.metadata.update_mem_wal_state import UpdateMemWalState
+from lance_spark.table.operations.append import Append
+from lance_spark.table.operations.base import Conflict, InsertedKeys
+from lance_spark.table.operations.indexes import CreateIndex, UpdateMemWalState
+from lance_spark.table.operations.update import Update
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False, KEY), pa.field("s", pa.string())])

@@ -11,17 +11,20 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import CorruptError, CorruptFileError, LanceError
-from lance_spark.mem_wal.bloom_filter import encode_filter, may_have
+from lance_spark.indexes.cache import CACHE
 from lance_spark.mem_wal.compaction import compact_mem_wal
 from lance_spark.mem_wal.entries import put_rows
-from lance_spark.mem_wal.key_bytes import hashed_bytes, ordered_bytes
-from lance_spark.mem_wal.key_hash import key_hashes
 from lance_spark.mem_wal.key_index import FOLDER, KeyPages, SortedKeys
+from lance_spark.mem_wal.keys import (
+    encode_filter,
+    hashed_bytes,
+    key_hashes,
+    may_have,
+    ordered_bytes,
+)
 from lance_spark.mem_wal.sstable import open_sstable, write_sstable
-from lance_spark.scan.indexes.cache import CACHE
+from lance_spark.mem_wal.table.shard_manifest import ShardManifest, publish, sstable_path
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.mem_wal.names import sstable_path
-from lance_spark.table.mem_wal.shard_manifest import ShardManifest, publish
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.paths import TablePaths
 

@@ -12,7 +12,7 @@ import pytest
 
 import lance_spark
 from lance_spark.dataset import Dataset
-from lance_spark.dataset.fresh.rows import FreshRows
+from lance_spark.dataset.fresh import FreshRows
 from lance_spark.errors import (
     CommitConflictError,
     CorruptFileError,
@@ -21,8 +21,8 @@ from lance_spark.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
-from lance_spark.mem_wal.setup import disable
-from lance_spark.mem_wal.writing import writer as writers
+from lance_spark.mem_wal import setup
+from lance_spark.mem_wal import writer as writers
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False, KEY), pa.field("s", pa.string())])
@@ -115,7 +115,7 @@ def test_a_shard_that_is_made_after_the_shards_are_sealed(
     """Its rows are acknowledged, so that the MemWAL stays."""
     dataset = buckets(tmp_path)
     part = in_bucket(dataset, 1)
-    original = disable.change_schema
+    original = setup.change_schema
     late: list[Any] = []
 
     def change_schema(*arguments: Any) -> Any:
@@ -128,7 +128,7 @@ def test_a_shard_that_is_made_after_the_shards_are_sealed(
         return changed
 
     with monkeypatch.context() as patch:
-        patch.setattr(disable, "change_schema", change_schema)
+        patch.setattr(setup, "change_schema", change_schema)
         if has_rows:
             with pytest.raises(UnsupportedFeatureError, match="stop its writers and compact"):
                 dataset.disable_mem_wal()
@@ -203,7 +203,7 @@ def test_an_end_that_cannot_be_taken_back_says_so(
 ) -> None:
     dataset = buckets(tmp_path)
     part = in_bucket(dataset, 1)
-    original = disable.change_schema
+    original = setup.change_schema
     calls: list[Any] = []
 
     def change_schema(*arguments: Any) -> Any:
@@ -215,6 +215,6 @@ def test_an_end_that_cannot_be_taken_back_says_so(
         writer.put(part)
         return changed
 
-    monkeypatch.setattr(disable, "change_schema", change_schema)
+    monkeypatch.setattr(setup, "change_schema", change_schema)
     with pytest.raises(StorageError, match=r"not in the base table.*put these rows again"):
         dataset.disable_mem_wal()

@@ -21,8 +21,8 @@ from lance_spark.mem_wal.entries import (
     read_tail,
     write_entry,
 )
+from lance_spark.mem_wal.table.shard_manifest import wal_path
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.mem_wal.names import wal_path
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 ARROW = pa.schema(

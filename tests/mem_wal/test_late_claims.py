@@ -12,8 +12,8 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import CommitConflictError
+from lance_spark.mem_wal import claims
 from lance_spark.mem_wal.entries import Entry
-from lance_spark.mem_wal.writing import claims
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False, KEY)])

@@ -11,17 +11,12 @@ import pytest
 
 import lance_spark
 from lance_spark.dataset import Dataset
-from lance_spark.errors import (
-    CommitConflictError,
-    InvalidInputError,
-    LanceError,
-    StorageError,
-)
-from lance_spark.mem_wal.writing import writer as writers
-from lance_spark.storage.commit.handlers import MemoryCommit
+from lance_spark.errors import CommitConflictError, InvalidInputError, LanceError, StorageError
+from lance_spark.mem_wal import writer as writers
+from lance_spark.mem_wal.table import shard_manifest
+from lance_spark.mem_wal.table.shard_manifest import ShardManifest, encode, publish
+from lance_spark.storage.commit import MemoryCommit
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.mem_wal import names
-from lance_spark.table.mem_wal.shard_manifest import ShardManifest, encode, publish
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -137,7 +132,7 @@ def test_a_longer_shard_manifest_of_another_client() -> None:
     store = ObjectStore.from_uri("memory://longer/t")
     shard = uuid.uuid4()
     manifest = ShardManifest(shard, version=1, writer_epoch=1)
-    store.write_bytes(names.manifest_path(shard, 1), encode(manifest) + bytes(100))
+    store.write_bytes(shard_manifest.manifest_path(shard, 1), encode(manifest) + bytes(100))
     assert publish(store, manifest) is None
-    store.write_bytes(names.manifest_path(shard, 1), encode(manifest))
+    store.write_bytes(shard_manifest.manifest_path(shard, 1), encode(manifest))
     assert publish(store, manifest) is None

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.errors import StorageError
-from lance_spark.mem_wal.writing import log as log_module
-from lance_spark.mem_wal.writing.log import Log
-from lance_spark.mem_wal.writing.options import WriterOptions
+from lance_spark.mem_wal import writer as log_module
+from lance_spark.mem_wal.writer import Log
+from lance_spark.mem_wal.writer_options import WriterOptions
 from lance_spark.storage.store import ObjectStore
 
 _MAX_U64 = 2**64 - 1

@@ -15,8 +15,8 @@ from lance import ShardingField, ShardingSpec
 from lance_spark.errors import InvalidInputError, LanceError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal import sharding
-from lance_spark.table.mem_wal.details import ShardingField as OwnField
-from lance_spark.table.mem_wal.details import ShardingSpec as OwnSpec
+from lance_spark.mem_wal.table.details import ShardingField as OwnField
+from lance_spark.mem_wal.table.details import ShardingSpec as OwnSpec
 
 NUMBERS = [0, 1, -1, 2, 7, 100, 127, -128, None]
 TEXTS = ["", "a", "b", "ab", "abc", "abcd", "abcde", "ü", "日本語テキスト", "x" * 1000, None, "\0é"]

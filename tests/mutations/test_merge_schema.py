@@ -17,10 +17,10 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.mutations.merge_schema import MergeSchema, begin_merging_write
-from lance_spark.table.fragments import file_versions
+from lance_spark.table.fragments import files
 
 #: Version 0.1 has no columns without values, and hardly any nulls.
-VERSIONS = [f"{major}.{minor}" for major, minor in file_versions.WRITABLE if major]
+VERSIONS = [f"{major}.{minor}" for major, minor in files.WRITABLE if major]
 
 
 def make(path: Path, version: str) -> None:

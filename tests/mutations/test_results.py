@@ -23,10 +23,9 @@ from lance_spark.mutations.commits import commit_operation
 from lance_spark.mutations.compaction.task import commit_compaction, plan_compaction
 from lance_spark.mutations.rows.delete import commit_deletes, plan_delete
 from lance_spark.mutations.rows.update import commit_updates, plan_update
-from lance_spark.table.manifest.field_ids import max_field_id
+from lance_spark.table.manifest.manifest import max_field_id
 from lance_spark.table.open import OpenTable, open_table
-from lance_spark.table.operations.data.delete import Delete
-from lance_spark.table.operations.data.row_deletions import with_deletion_file
+from lance_spark.table.operations.update import Delete, with_deletion_file
 from lance_spark.table.rows.deletions import write_deletions
 
 

@@ -18,15 +18,9 @@ from lance_spark.mutations.compaction.options import CompactionOptions
 from lance_spark.mutations.compaction.run import compact
 from lance_spark.mutations.rows.delete import DeleteTask, delete_rows, plan_delete
 from lance_spark.mutations.rows.update import plan_update, update_rows
-from lance_spark.mutations.runner import (
-    LocalRunner,
-    Runner,
-    delete_orphans,
-    new_tag,
-    write_and_delete,
-)
+from lance_spark.predicates.sql import parse_predicate
+from lance_spark.runner import LocalRunner, Runner, delete_orphans, new_tag, write_and_delete
 from lance_spark.scan.fragment.row_meta import with_all
-from lance_spark.scan.predicates.sql import parse_predicate
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.open import OpenTable, open_table

@@ -29,13 +29,10 @@ from lance_spark.errors import (
     UnsupportedError,
     UnsupportedFeatureError,
 )
-from lance_spark.namespace.base import TableEntry
-from lance_spark.namespace.catalog_table import SCHEMA, CatalogTable
-from lance_spark.namespace.directory import DirectoryNamespace
-from lance_spark.namespace.identifiers import Identifier
+from lance_spark.namespace.base import Identifier, TableEntry
+from lance_spark.namespace.directory import SCHEMA, CatalogTable, DirectoryNamespace
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.write_commit import commit_on_newest
-from lance_spark.table.commit.write_plan import begin_write
+from lance_spark.table.commit.write import begin_write, commit_on_newest
 from tests.support import pylance_namespace as theirs
 from tests.support.forking import CONTEXT
 from tests.support.stores.aws import BUCKET, Aws, serving

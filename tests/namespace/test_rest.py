@@ -30,9 +30,9 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.namespace import Namespace, TableEntry, connect
+from lance_spark.namespace.client import RestNamespace
 from lance_spark.namespace.directory import DirectoryNamespace
 from lance_spark.namespace.external import ExternalNamespace
-from lance_spark.namespace.rest import RestNamespace
 from lance_spark.storage.uri import parse_uri
 from tests.support import pylance_namespace as theirs
 from tests.support.stores.namespaces import Reply, Request, serving

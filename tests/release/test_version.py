@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from hatch_build import page_of, urls_of
-from lance_spark.scan.text.characters import stop_words
+from lance_spark.indexes.text.parameters import stop_words
 from tests.release.__main__ import MINORS, ROOT, read_repository, read_version, version_faults
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

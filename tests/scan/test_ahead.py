@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from lance_spark.scan.ahead import Admit, parts_ahead
+from lance_spark.scan.prefetch import Admit, parts_ahead
 
 SEEDS = range(20)
 

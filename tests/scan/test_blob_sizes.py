@@ -10,11 +10,16 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
-from lance_spark.scan.blob_sizes import blob_bytes, cut_by_bytes, described_schema, loads_blobs
+from lance_spark.mutations.rewrite.writers import RowRewriter
 from lance_spark.scan.fragment import column_reader
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.take import take_addresses
+from lance_spark.scan.take import (
+    blob_bytes,
+    cut_by_bytes,
+    described_schema,
+    loads_blobs,
+    take_addresses,
+)
 from lance_spark.scan.top_rows import SortKey, TopRows, top_batches
 
 BLOB = {"lance-encoding:blob": "true"}

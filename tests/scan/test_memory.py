@@ -28,7 +28,7 @@ def test_a_file_longer_than_the_address_space_is_read(tmp_path: Path) -> None:
     script = f"""
 import resource
 import lance_spark
-from lance_spark.scan.indexes import cache
+from lance_spark.indexes import cache
 dataset = lance_spark.open_dataset({str(tmp_path / "t")!r})
 dataset.head(1)
 pages = int(open("/proc/self/statm").read().split()[0])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lance_spark.encoding import arrow_blocks
-from lance_spark.encoding.nulls import is_too_wide, nulls, unstored_nulls
+from lance_spark.encoding import blocks
+from lance_spark.encoding.blocks import is_too_wide, nulls, unstored_nulls
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
-from lance_spark.scan.predicates.literals import to_array
-from lance_spark.scan.row_size import fixed_width
+from lance_spark.predicates.literals import to_array
+from lance_spark.scan.fragment.column_reader import fixed_width
 
 MOST = 2**31 - 1
 TOO_WIDE = [
@@ -62,4 +62,4 @@ def test_binary_of_any_width(width: int) -> None:
     """Arrow's `bit_width` overflows 32 bits."""
     assert fixed_width(pa.binary(width)) == width
     assert fixed_width(pa.list_(pa.binary(width), 2)) == 2 * width
-    assert arrow_blocks.fixed_width(pa.binary(width)) == 8 * width
+    assert blocks.fixed_width(pa.binary(width)) == 8 * width

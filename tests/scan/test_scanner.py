@@ -16,7 +16,7 @@ import pytest
 import lance_spark
 from lance_spark.dataset import ColumnOrdering, Fragment, LanceOperation, write_fragments
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.scan import take_parts
+from lance_spark.scan import take
 
 
 @pytest.fixture
@@ -263,7 +263,7 @@ def test_an_order_of_wide_rows_is_read_in_parts(
     dataset = lance_spark.write_dataset(wide, path, mode="append")
     expected = dataset.to_table().sort_by("k")["k"].to_pylist()
     parts: list[int] = []
-    plain = take_parts.take_addresses
+    plain = take.take_addresses
 
     def counted(*arguments: Any) -> pa.Table:
         table = plain(*arguments)
@@ -272,8 +272,8 @@ def test_an_order_of_wide_rows_is_read_in_parts(
             raise pa.ArrowInvalid("offset overflow")
         return table
 
-    monkeypatch.setattr(take_parts, "take_addresses", counted)
-    monkeypatch.setattr(take_parts, "PART_BYTES", 600_000)
+    monkeypatch.setattr(take, "take_addresses", counted)
+    monkeypatch.setattr(take, "PART_BYTES", 600_000)
     batches = list(dataset.scanner(["k", "b"], order_by=["k"]).to_batches())
     assert [number for batch in batches for number in batch["k"].to_pylist()] == expected
     assert 4 < len(parts) < 40

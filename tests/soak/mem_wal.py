@@ -33,7 +33,7 @@ import pyarrow as pa
 
 import lance_spark
 from lance_spark.errors import CommitConflictError, MissingFileError
-from lance_spark.table.mem_wal.shard_manifest import list_shards
+from lance_spark.mem_wal.table.shard_manifest import list_shards
 from lance_spark.table.open import open_table
 
 _KEY = {"lance-schema:unenforced-primary-key": "true"}

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import lance_spark
 import lance_spark.mutations.compaction.run
 import lance_spark.table.cleanup.run
-import lance_spark.table.commit.write_job
+import lance_spark.table.commit.write
 from lance_spark.errors import (
     CommitConflictError,
     LanceError,

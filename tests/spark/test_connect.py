@@ -22,7 +22,7 @@ import pytest
 from lance_spark.errors import UnsupportedError
 from lance_spark.spark.jvm import connect
 from lance_spark.spark.jvm.classes import EXTENSION
-from lance_spark.spark.jvm.configuration import write_conf
+from lance_spark.spark.jvm.enable import write_conf
 from tests.support.cells import ALL_CELLS
 from tests.support.spark.processes import environment
 from tests.support.spark.settings import INTERPRETED

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.scan.vectors.graphs.faiss_library import required_faiss
+from lance_spark.indexes.vectors.hnsw import required_faiss
 from lance_spark.spark.table import LanceTable
 
 ROWS, DIMENSION = 1_200, 8

@@ -19,7 +19,7 @@ import lance_spark
 from lance_spark.spark.jvm import enable
 from lance_spark.spark.table import LanceTable
 from lance_spark.storage.errors import is_secret
-from lance_spark.storage.options.fsspec_options import KNOWN
+from lance_spark.storage.options import KNOWN
 from tests.storage.test_steps import steps
 from tests.support.cells import ALL_CELLS
 from tests.support.stores import keyed_s3, s3_products

@@ -11,7 +11,7 @@ from azure.core.exceptions import ResourceExistsError
 
 import lance_spark
 from lance_spark.errors import StorageError
-from lance_spark.storage.commit.handlers import ConditionalPut
+from lance_spark.storage.commit import ConditionalPut
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from tests.support.stores.azurite import ACCOUNT, CONTAINER, Azurite

@@ -10,7 +10,7 @@ import pytest
 
 from lance_spark.errors import InvalidOptionError, StorageError
 from lance_spark.storage import connect
-from lance_spark.storage.options.fsspec_options import to_fsspec
+from lance_spark.storage.options import to_fsspec
 from lance_spark.storage.store import ObjectStore
 from tests.support.stores import s3_products
 from tests.support.stores.s3_products import BUCKET, PRODUCTS, Product, S3Server, serving

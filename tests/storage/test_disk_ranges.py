@@ -23,7 +23,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 import lance_spark
 from lance_spark.errors import CorruptError, InvalidOptionError
-from lance_spark.scan.indexes.cache import CACHE
+from lance_spark.indexes.cache import CACHE
 from lance_spark.storage import disk_ranges
 from lance_spark.storage.disk_ranges import (
     DiskFile,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 
-from lance_spark.storage.entity_tags import tag_of
+from lance_spark.storage.kept_ranges import tag_of
 
 TIME = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 LATER = TIME + datetime.timedelta(seconds=1)

@@ -17,7 +17,7 @@ import lance_spark
 from lance_spark.errors import StorageError, TableNotFoundError
 from lance_spark.namespace.directory import DirectoryNamespace
 from lance_spark.storage import connect
-from lance_spark.storage.commit.handlers import FolderRename
+from lance_spark.storage.commit import FolderRename
 from lance_spark.storage.store import ObjectStore
 from tests.support.stores.hadoop import StandIn, StandInFileSystem
 from tests.support.stores.store_suite import StoreSuite

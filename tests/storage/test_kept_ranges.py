@@ -17,7 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 import lance_spark
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.footer import Tail, expect_tail
-from lance_spark.scan.indexes.cache import IndexCache
+from lance_spark.indexes.cache import IndexCache
 from lance_spark.storage import kept_ranges
 from lance_spark.storage.kept_ranges import KEPT, MAX_LENGTH, WHOLE, KeptFile, KeptRanges
 from lance_spark.storage.memory import CacheStats

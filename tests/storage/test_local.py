@@ -11,9 +11,8 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import CorruptFileError, StorageError
-from lance_spark.storage import local
-from lance_spark.storage.commit import handlers as commit
-from lance_spark.storage.commit.handlers import rename_without_replace
+from lance_spark.storage import commit, local
+from lance_spark.storage.commit import rename_without_replace
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.local import LocalSource
 from lance_spark.storage.source import ByteRange

@@ -16,12 +16,11 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import InvalidOptionError, LanceError, StorageError
-from lance_spark.storage import connect
-from lance_spark.storage.options.obstore_config import config_of
+from lance_spark.storage import connect, multipart
+from lance_spark.storage.options import config_of
 from lance_spark.storage.retry import is_transient
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
-from lance_spark.storage.write import multipart
 from tests.storage.retry.tables import KINDS
 from tests.support.stores import azurite, gcs, keyed_s3, s3_products
 from tests.support.stores import proxy as faults

@@ -22,9 +22,10 @@ from fsspec.asyn import AsyncFileSystem
 
 import lance_spark
 from lance_spark.errors import CorruptFileError, InvalidOptionError, StorageError
-from lance_spark.file import columns
+from lance_spark.file import footer
 from lance_spark.scan.fragment import column_reader as fragment
-from lance_spark.storage import prefetch, remote
+from lance_spark.storage import remote
+from lance_spark.storage import remote as prefetch
 from lance_spark.storage.remote import DEFAULT_IO_THREADS
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
@@ -199,7 +200,7 @@ def test_rows_are_those_of_a_near_table(
     fsspec.register_implementation("slowly", SlowFileSystem, clobber=True)
     monkeypatch.setattr(sys.modules[__name__], "DELAY", 0)
     monkeypatch.setattr(fragment, "WINDOW_BYTES", MIB // 4)
-    for module in (prefetch, columns, remote):
+    for module in (prefetch, footer, remote):
         monkeypatch.setattr(module, "MAX_GAP", 512)
     near = lance_spark.open_dataset(str(path))
     far = lance_spark.open_dataset(f"slowly://{path}")

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_spark.errors import CorruptFileError, StorageError
-from lance_spark.storage import prefetch, remote
-from lance_spark.storage.prefetch import AheadSource, BufferRange
-from lance_spark.storage.remote import RemoteSource
+from lance_spark.storage import remote
+from lance_spark.storage import remote as prefetch
+from lance_spark.storage.remote import AheadSource, BufferRange, RemoteSource
 from lance_spark.storage.retry import Retries
 from lance_spark.storage.source import ByteRange
 from tests.support.cells import number_of

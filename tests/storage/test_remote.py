@@ -8,7 +8,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
 from lance_spark.storage import retry
-from lance_spark.storage.commit.handlers import ConditionalPut, handler_for
+from lance_spark.storage.commit import ConditionalPut, handler_for
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.remote import MAX_GAP, MAX_READ, coalesce
 from lance_spark.storage.retry import Retries

@@ -20,8 +20,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import InvalidOptionError, LanceError, StorageError
 from lance_spark.namespace import TableEntry, connect
-from lance_spark.storage import renewal
-from lance_spark.storage.commit import dynamodb
+from lance_spark.storage import dynamodb, renewal
 from lance_spark.storage.store import ObjectStore
 from tests.support.settled import settled
 from tests.support.stores import expiring

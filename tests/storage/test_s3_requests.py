@@ -26,7 +26,7 @@ from lance_spark.storage import s3
 from lance_spark.storage.kept_ranges import KEPT
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import versions
-from lance_spark.table.refs import tag_store
+from lance_spark.table.refs import tags
 from tests.support.stores.aws import BUCKET, Aws
 
 MANY = 24
@@ -220,15 +220,15 @@ def test_the_size_of_a_manifest(aws: Aws, local: Path) -> None:
     path = versions.NamingScheme.V2.locate(3).path
     expected = len(store.read_bytes(path))
     with aws.counted() as requests:
-        assert tag_store.manifest_size(store, 3) == expected
+        assert tags.manifest_size(store, 3) == expected
     assert methods(requests) == ["HEAD"]
     aws.rename(f"sizes/{path}", f"sizes/{versions.NamingScheme.V1.locate(3).path}")
     with aws.counted() as requests:
-        assert tag_store.manifest_size(store, 3) == expected
+        assert tags.manifest_size(store, 3) == expected
     assert methods(requests) == ["HEAD", "HEAD"]
     for missing in (MANY + 1, 2**63 + 1):
         with pytest.raises(VersionNotFoundError, match=str(missing)):
-            tag_store.manifest_size(store, missing)
+            tags.manifest_size(store, missing)
 
 
 def test_no_table(aws: Aws) -> None:

@@ -22,9 +22,9 @@ from lance_spark.mutations.merge_schema import begin_merging_write
 from lance_spark.spark.read.snapshot import TableSnapshot
 from lance_spark.storage import store as store_module
 from lance_spark.storage.errors import is_secret, secret_values
-from lance_spark.storage.options.option_setters import AZURE, GOOGLE, S3
+from lance_spark.storage.options import AZURE, GOOGLE, S3
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.write_plan import begin_write
+from lance_spark.table.commit.write import begin_write
 from tests.support.stores.aws import REGION
 from tests.support.stores.azurite import ACCOUNT, CONTAINER, Azurite
 from tests.support.stores.table_suite import rows
@@ -192,7 +192,7 @@ def test_errors_of_stores_show_no_secrets(
 
 
 def test_errors_of_a_database_show_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lance_spark.storage.commit.dynamodb import DynamoDbManifestStore
+    from lance_spark.storage.dynamodb import DynamoDbManifestStore
 
     options = {
         "aws_secret_access_key": secret("dynamo"),

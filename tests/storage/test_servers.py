@@ -24,8 +24,8 @@ import pytest
 import lance_spark
 from lance_spark.errors import LanceError, StorageError
 from lance_spark.storage import connect
+from lance_spark.storage.multipart import PartSizes
 from lance_spark.storage.store import ObjectStore
-from lance_spark.storage.write.multipart import PartSizes
 from tests.support.stores import s3_products, s3_programs
 from tests.support.stores.s3_products import (
     BUCKET,

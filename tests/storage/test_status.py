@@ -13,9 +13,15 @@ from s3fs import S3FileSystem
 
 from lance_spark.errors import MissingFileError, StorageError
 from lance_spark.storage import connect, retry
-from lance_spark.storage.errors import is_refusal, secret_values, translated
+from lance_spark.storage.errors import (
+    code_of,
+    is_refusal,
+    kind_of,
+    secret_values,
+    status_of,
+    translated,
+)
 from lance_spark.storage.retry import is_transient
-from lance_spark.storage.status import code_of, kind_of, status_of
 from lance_spark.storage.store import ObjectStore
 from tests.support.stores import s3_products
 from tests.support.stores.s3_products import BUCKET, Body, Product, S3Server, serving

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, NullType, StructField, StructType
 
 import lance_spark
-from lance_spark.scan.indexes.cache import CACHE
+from lance_spark.indexes.cache import CACHE
 from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.storage.kept_ranges import KEPT
 from tests.support.spark.requests import col, lit, op

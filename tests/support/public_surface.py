@@ -18,8 +18,8 @@ from types import ModuleType
 from typing import Any, is_typeddict
 
 from lance_spark.__main__ import make_parser
-from lance_spark.spark.options import names
-from lance_spark.storage.options.fsspec_options import KNOWN
+from lance_spark.spark.options import declared
+from lance_spark.storage.options import KNOWN
 
 ROOT = Path(__file__).parents[2]
 PATH = ROOT / "tests" / "public_surface.txt"
@@ -145,10 +145,10 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 def _options() -> Iterator[str]:
     for title, listed in (
-        ("options of a read", ("path", *names.READ_NAMES)),
-        ("further options of a write", names.WRITE_NAMES),
-        ("other spellings of options", (f"{a} = {b}" for a, b in names.SYNONYMS.items())),
-        ("options of a column: <column>.<name>", names.COLUMN_KEYS),
+        ("options of a read", ("path", *declared.READ_NAMES)),
+        ("further options of a write", declared.WRITE_NAMES),
+        ("other spellings of options", (f"{a} = {b}" for a, b in declared.SYNONYMS.items())),
+        ("options of a column: <column>.<name>", declared.COLUMN_KEYS),
         (f"storage options, also with the prefixes {', '.join(_PREFIXES)}", _storage_options()),
         ("settings of the Spark session", _settings()),
     ):

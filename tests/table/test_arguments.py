@@ -15,9 +15,8 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.dataset.branches import Branches
 from lance_spark.dataset.dataset import Dataset
-from lance_spark.dataset.tags import Tags
+from lance_spark.dataset.refs import Branches, Tags
 from lance_spark.errors import LanceError
 from tests.support.tables.damaged import files_below
 from tests.support.tables.pylance_written import new_table, rows

@@ -17,8 +17,8 @@ from lance_spark.table.bases import new_bases, targets
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.data.append import Append
-from lance_spark.table.operations.metadata.update_bases import UpdateBases
+from lance_spark.table.operations.append import Append
+from lance_spark.table.operations.metadata import UpdateBases
 from lance_spark.table.paths import BasePath
 from tests.support.tables.pylance_written import new_table, rows
 

@@ -15,10 +15,9 @@ import pytest
 import lance_spark
 from lance_spark.errors import CommitConflictError, LanceError, StorageError
 from lance_spark.file.blobs.writer import BlobOptions
-from lance_spark.storage.write.output import LocalOutput, RemoteOutput
-from lance_spark.table.commit import write_job
-from lance_spark.table.commit.write_job import WriteJob
-from lance_spark.table.commit.write_plan import begin_write
+from lance_spark.storage.output import LocalOutput, RemoteOutput
+from lance_spark.table.commit import write as write_job
+from lance_spark.table.commit.write import WriteJob, begin_write
 from lance_spark.table.fragments.limits import WriteLimits
 
 MARK = {

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.errors import UnsupportedTypeError
-from lance_spark.file.blobs.values import BlobValues
+from lance_spark.file.blobs.writer import BlobValues
 
 
 def test_columns_of_another_type_are_refused() -> None:

@@ -26,7 +26,7 @@ from lance_spark.table.manifest import codec as manifest_file
 from lance_spark.table.manifest.history import list_versions, manifest_as_of
 from lance_spark.table.manifest.versions import list_manifests
 from lance_spark.table.open import canonical, open_table
-from lance_spark.table.refs import tag_store
+from lance_spark.table.refs import tags
 from lance_spark.table.rows.deletions import read_deletions
 from tests.support.tables.pylance_written import new_table, rows
 
@@ -66,14 +66,14 @@ def test_open_by_tag(path: Path) -> None:
     dataset = lance.dataset(str(path))
     store = ObjectStore.from_uri(path)
     assert open_table(str(path), tag="second").version == 2
-    made = tag_store.create_tag(store, "mine", 3)
+    made = tags.create_tag(store, "mine", 3)
     assert dataset.tags.get_version("mine") == 3
     for name, theirs in dataset.tags.list().items():
-        ours = tag_store.read_tags(store)[name]
+        ours = tags.read_tags(store)[name]
         assert (ours.version, ours.branch) == (theirs["version"], theirs["branch"])
         assert ours.manifest_size == theirs["manifest_size"]
-    assert tag_store.read_tag(store, "mine") == made
-    tag_store.delete_tag(store, "mine")
+    assert tags.read_tag(store, "mine") == made
+    tags.delete_tag(store, "mine")
     assert list(dataset.tags.list()) == ["second"]
 
 
@@ -86,10 +86,10 @@ def test_missing_tags(path: Path) -> None:
     with pytest.raises(VersionNotFoundError, match="tag 'x' not found: the table has 'second'"):
         open_table(str(path), tag="x")
     with pytest.raises(InvalidInputError, match="tag 'second' already exists"):
-        tag_store.create_tag(store, "second", 1)
+        tags.create_tag(store, "second", 1)
     with pytest.raises(VersionNotFoundError, match="no version 9"):
-        tag_store.create_tag(store, "new", 9)
-    tag_store.delete_tag(store, "second")
+        tags.create_tag(store, "new", 9)
+    tags.delete_tag(store, "second")
     with pytest.raises(VersionNotFoundError, match="tag 'second' not found: the table has none"):
         open_table(str(path), tag="second")
 

@@ -18,9 +18,8 @@ import lance_spark
 from lance_spark.errors import InvalidInputError, LanceError, TableNotFoundError
 from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.storage.kept_ranges import KEPT
-from lance_spark.table import presumed
-from lance_spark.table.open import OpenTable
-from lance_spark.table.presumed import SupersededError, expect_newest, presume_newest
+from lance_spark.table import open as opened
+from lance_spark.table.open import OpenTable, SupersededError, expect_newest, presume_newest
 from tests.support.stores.aws import BUCKET, SECRET, Aws
 
 
@@ -102,7 +101,7 @@ def test_the_tables_of_a_query_are_listed_together(aws: Aws) -> None:
             wanted = StructType([StructField("agg0", LongType()), request])
             reader = LanceDataSource(CaseInsensitiveDict(options[number])).reader(wanted)
             assert repr(reader.partitions()[0])
-            for listing in presumed._expected.values():
+            for listing in opened._expected.values():
                 listing.result()
         assert SECRET not in repr(reader.request)
         assert pickle.loads(pickle.dumps(reader)).request.others == ()
@@ -116,7 +115,7 @@ def test_the_tables_of_a_query_are_listed_together(aws: Aws) -> None:
     assert len(planned(2, "first")) == 0
     assert len(planned(2, "first")) == 1
     expect_newest(f"{uris[0]}-unknown", aws.theirs, "first")
-    assert not presumed._expected
+    assert not opened._expected
 
 
 def stored(aws: Aws) -> dict[str, str]:

@@ -17,12 +17,15 @@ from lance_spark import Dataset
 from lance_spark.errors import VersionNotFoundError
 from lance_spark.mutations.merge_schema import begin_merging_write
 from lance_spark.mutations.rows.partial_overwrite import ReplaceRows
-from lance_spark.scan.predicates.tree import Constant
+from lance_spark.predicates.tree import Constant
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import commit
-from lance_spark.table.commit.write_commit import commit_on_newest, commit_or_clean_up
-from lance_spark.table.commit.write_job import WriteJob
-from lance_spark.table.commit.write_plan import begin_write
+from lance_spark.table.commit.write import (
+    WriteJob,
+    begin_write,
+    commit_on_newest,
+    commit_or_clean_up,
+)
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.codec import read_version
 

@@ -18,11 +18,14 @@ string, binary                      the same; early releases wrote two, see `lis
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
+from google.protobuf.message import DecodeError
 
-from lance_spark.encoding.arrow_blocks import is_packed
+from lance_spark.encoding.blocks import bitmap, is_packed, is_variable, offset_type, validity_of
 from lance_spark.encoding.meta import (
     ColumnMeta,
     FieldReader,
@@ -30,16 +33,362 @@ from lance_spark.encoding.meta import (
     StructReader,
     total_rows,
 )
-from lance_spark.encoding.v2_0.columns import (
-    PagedColumnReader,
-    Wrapped,
-    check_header,
-    open_blob,
-    storage_type,
-)
-from lance_spark.encoding.v2_0.lists import ByteLists, ListReader
+from lance_spark.encoding.rows import Rows, split_rows
+from lance_spark.encoding.v2_0.page import Decoder, NewBuffers, PageBuffers, open_encoding
+from lance_spark.encoding.v2_0.strings import ValueExtents, encode_ends, read_extents
+from lance_spark.encoding.v2_1.codec import list_items, ranges
 from lance_spark.encoding.v2_1.leaf_columns import child_fields, is_blob, storage_field
-from lance_spark.errors import CorruptFileError, UnsupportedTypeError
+from lance_spark.encoding.v2_1.page import errors_at
+from lance_spark.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    UnsupportedEncodingError,
+    UnsupportedTypeError,
+)
+from lance_spark.proto import encodings_v2_0_pb2 as pb
+from lance_spark.storage.source import ReadPlan, gather_plans
+
+# --------------------------------------------------------------------------------------------------
+# The columns of the fields of file version 2.0.
+#
+# * A column without children: its pages, which of them hold the rows asked for, and their decoders.
+#   Decoders know storage types only; extension types are put around what they give.
+# * The header of a struct: `SimpleStruct`. It has no buffers, and its message says nothing: structs
+#   of file version 2.0 cannot be null, and their children are columns of their own with as many
+# rows.   It has one page for all rows, even if there are none: pylance refuses more.
+# * Blobs: large binaries that lie elsewhere in the file. The column's own encoding is `Blob`; its
+#   pages hold one row of 16 bytes per value (a `PackedStruct`):
+#
+# =========  =========  ============================================================================
+# bytes      field      content
+# =========  =========  ============================================================================
+# 0 to 7     position   byte of the file where the value starts
+# 8 to 15    size       bytes of the value
+# =========  =========  ============================================================================
+#
+# An empty value is (0, 0), a null (1, 0).
+
+
+def parse(encoding: bytes) -> pb.ArrayEncoding:
+    """Return the message that describes a page; raise CorruptFileError if it cannot be parsed."""
+    try:
+        return pb.ArrayEncoding.FromString(encoding)
+    except DecodeError as error:
+        raise CorruptFileError(f"the page's description cannot be parsed: {error}") from None
+
+
+def message_of(column: ColumnMeta, page: int, name: str) -> pb.ArrayEncoding:
+    """Return the message of a page of a column that only one encoding can store.
+
+    Raises CorruptFileError: the page does not have the encoding of this name.
+    """
+    encoding = parse(column.pages[page].encoding)
+    result = encoding.WhichOneof("array_encoding")
+    if result != name:
+        raise CorruptFileError(f"encoding {result or 'unknown'!r} where {name!r} was expected")
+    return encoding
+
+
+def check_rows(
+    pieces: Sequence[tuple[int, Rows]], rows: Rows, lengths: Sequence[int], location: PageLocation
+) -> None:
+    """Raise CorruptFileError if the pages do not hold all of `rows`."""
+    if sum(len(part) for _, part in pieces) != len(rows):
+        raise CorruptFileError(
+            f"{location.file}, column {location.column!r}: row {int(rows[-1])} was asked for, "
+            f"but the pages hold {sum(lengths)} rows"
+        )
+
+
+class PagedColumnReader:
+    """Reads rows of one column.
+
+    Decoders of the last pages are kept with their dictionaries and decompressed bytes, so a scan in
+    batches does that work once for each page.
+    """
+
+    def __init__(self, dtype: pa.DataType, column: ColumnMeta, location: PageLocation) -> None:
+        self._dtype = dtype
+        self._column = column
+        self._location = location
+        self._lengths = [page.num_rows for page in column.pages]
+        self._decoders: dict[int, Decoder] = {}
+
+    def read(self, rows: Rows) -> ReadPlan[pa.Array]:
+        pieces = split_rows(rows, self._lengths)
+        check_rows(pieces, rows, self._lengths, self._location)
+        decoders = {page: self._decoders.get(page) or self._open(page) for page, _ in pieces}
+        self._decoders = decoders
+        plans = [self._read_page(page, decoders[page], part) for page, part in pieces]
+        arrays = yield from gather_plans(plans)
+        if not arrays:
+            return pa.nulls(0, self._dtype)
+        if len(arrays) == 1:
+            return arrays[0]
+        try:
+            if pat.is_dictionary(self._dtype):
+                arrays = pa.chunked_array(arrays).unify_dictionaries().chunks
+            return pa.concat_arrays(arrays)
+        except pa.ArrowInvalid as error:
+            raise InvalidInputError(
+                f"{self._location.file}, column {self._location.column!r}: {len(rows)} rows do "
+                f"not fit one array of type {self._dtype}: read fewer rows at a time ({error})"
+            ) from None
+
+    def _open(self, page: int) -> Decoder:
+        meta = self._column.pages[page]
+        with errors_at(replace(self._location, page=page)):
+            buffers = PageBuffers(meta.buffers, self._column.buffers)
+            return open_encoding(parse(meta.encoding), self._dtype, meta.num_rows, buffers)
+
+    def _read_page(self, page: int, decoder: Decoder, rows: Rows) -> ReadPlan[pa.Array]:
+        with errors_at(replace(self._location, page=page)):
+            return (yield from decoder.read(rows))
+
+
+def check_header(column: ColumnMeta, location: PageLocation) -> None:
+    """Raise CorruptFileError if a column is not the header of a struct."""
+    for page in range(len(column.pages)):
+        with errors_at(replace(location, page=page)):
+            message_of(column, page, "struct")
+
+
+class Wrapped:
+    """Adds extension types to the values of another reader."""
+
+    def __init__(self, reader: FieldReader, dtype: pa.DataType) -> None:
+        self._reader = reader
+        self._dtype = dtype
+
+    def read(self, rows: Rows) -> ReadPlan[pa.Array]:
+        array = yield from self._reader.read(rows)
+        return wrap(array, self._dtype)
+
+
+def storage_type(dtype: pa.DataType) -> pa.DataType:
+    """Return a leaf's type without extension types, at any depth."""
+    while isinstance(dtype, pa.BaseExtensionType):
+        dtype = dtype.storage_type
+    if pat.is_fixed_size_list(dtype):
+        item = dtype.value_field
+        inner = storage_type(item.type)
+        return dtype if inner == item.type else pa.list_(item.with_type(inner), dtype.list_size)
+    if pat.is_struct(dtype):
+        fields = [dtype.field(i) for i in range(dtype.num_fields)]
+        return pa.struct([field.with_type(storage_type(field.type)) for field in fields])
+    return dtype
+
+
+def wrap(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Return an array of a storage type with its extension types."""
+    if array.type == dtype:
+        return array
+    if isinstance(dtype, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(dtype, wrap(array, dtype.storage_type))
+    if pat.is_fixed_size_list(dtype):
+        children = [wrap(array.values, dtype.value_type)]
+    elif pat.is_struct(dtype):
+        children = [wrap(array.field(i), dtype.field(i).type) for i in range(dtype.num_fields)]
+    else:
+        return array
+    return pa.Array.from_buffers(
+        dtype, len(array), array.buffers()[:1], offset=array.offset, children=children
+    )
+
+
+def open_blob(dtype: pa.DataType, column: ColumnMeta, location: PageLocation) -> FieldReader:
+    """Return the reader of a blob column.
+
+    - `dtype`: A struct of two uint64 children, the positions and sizes of the blobs; a binary type
+      for columns that are not blobs in this file.
+    - `location`: Location of the column, for error messages.
+
+    Raises CorruptFileError: the column's own encoding cannot be parsed. Raises
+    UnsupportedEncodingError: the encoding is not `Blob`, or the type is not one of these.
+    """
+    try:
+        name = pb.ColumnEncoding.FromString(column.encoding).WhichOneof("column_encoding")
+    except DecodeError as error:
+        raise CorruptFileError(
+            f"{location}: the column's encoding cannot be parsed: {error}"
+        ) from None
+    if name != "blob":
+        # The column became a blob column after this file was written, or its writer has no blobs.
+        return PagedColumnReader(dtype, column, location)
+    if not pat.is_struct(dtype) or [field.type for field in dtype] != [pa.uint64(), pa.uint64()]:
+        raise UnsupportedEncodingError(f"{location}: a blob cannot be read as type {dtype}")
+    return PagedColumnReader(dtype, column, location)
+
+
+# --------------------------------------------------------------------------------------------------
+# `List` columns: the items of each list in the next column.
+#
+# A list column has pages of its own, whose message is `List`:
+#
+# =======================  =========================================================================
+# field                    content
+# =======================  =========================================================================
+# `offsets`                one u64 per list: where its items end, counted from the page's first
+#                          item. A list starts where the list before ends, the first one at 0. An
+#                          entry of `null_offset_adjustment` or more marks a null; its end is the
+#                          entry less `null_offset_adjustment`.
+# `num_items`              items of all lists of the page
+# =======================  =========================================================================
+#
+# The items of all pages follow each other in the columns of the item, which may be cut into pages
+# at other places.
+#
+# The first releases of file version 2.0 stored strings and binaries as lists of bytes, `ByteLists`:
+# where the bytes of each value end in the field's column, and the bytes of all values, as numbers
+# of 8 bits, in the next one. That column belongs to no field of the schema: it is only there if the
+# pages of the first say `List` instead of `Binary`.
+
+
+class ListReader:
+    """Reads lists: first the positions of their items, then the items.
+
+    - `dtype`: A list or large list type.
+    - `column`: Column of the lists.
+    - `items`: Reader of the items; its rows are items.
+    - `num_items`: Number of items in the columns of the item.
+    - `location`: Of the column, for error messages.
+    """
+
+    def __init__(
+        self,
+        dtype: pa.DataType,
+        column: ColumnMeta,
+        items: FieldReader,
+        num_items: int,
+        location: PageLocation,
+    ) -> None:
+        self._dtype = dtype
+        self._column = column
+        self._items = items
+        self._location = location
+        self._lengths = [page.num_rows for page in column.pages]
+        self._messages: list[pb.List] = []
+        for i in range(len(column.pages)):
+            with errors_at(replace(location, page=i)):
+                self._messages.append(message_of(column, i, "list").list)
+        counts = [message.num_items for message in self._messages]
+        if sum(counts) != num_items:
+            raise CorruptFileError(
+                f"{location.file}, column {location.column!r}: the lists have {sum(counts)} items, "
+                f"but their column holds {num_items}"
+            )
+        self._first_items = np.cumsum([0, *counts[:-1]], dtype=np.int64)
+
+    def read(self, rows: Rows) -> ReadPlan[pa.Array]:
+        pieces = split_rows(rows, self._lengths)
+        check_rows(pieces, rows, self._lengths, self._location)
+        parts = yield from gather_plans([self._read_page(page, part) for page, part in pieces])
+        extents = _joined(parts)
+        edges = extents.edges
+        item_rows: Rows
+        if edges is not None:
+            item_rows = range(int(edges[0]), int(edges[-1]))
+        else:
+            item_rows = ranges(extents.starts, extents.ends - extents.starts)
+            edges = np.concatenate([[0], np.cumsum(extents.ends - extents.starts)])
+        dtype = np.int64 if pat.is_large_list(self._dtype) else np.int32
+        if len(item_rows) > np.iinfo(dtype).max:
+            raise InvalidInputError(
+                f"{self._location.file}, column {self._location.column!r}: {len(item_rows)} items "
+                f"do not fit one array of type {self._dtype}: read fewer rows at a time"
+            )
+        items = yield from self._items.read(item_rows)
+        offsets = (edges - edges[0]).astype(dtype, copy=False)
+        mask = None if extents.valid is None else bitmap(extents.valid)
+        buffers = [mask, pa.py_buffer(offsets)]
+        return pa.Array.from_buffers(self._dtype, len(edges) - 1, buffers, children=[items])
+
+    def _read_page(self, page: int, rows: Rows) -> ReadPlan[ValueExtents]:
+        message = self._messages[page]
+        with errors_at(replace(self._location, page=page)):
+            buffers = PageBuffers(self._column.pages[page].buffers, self._column.buffers)
+            count = self._column.pages[page].num_rows
+            ends = open_encoding(message.offsets, pa.uint64(), count, buffers)
+            extents = yield from read_extents(ends, rows, message.null_offset_adjustment)
+            if len(extents.ends) and int(extents.ends[-1]) > message.num_items:
+                raise CorruptFileError(
+                    f"a list ends at item {int(extents.ends[-1])} of {message.num_items}"
+                )
+        first = self._first_items[page]
+        if extents.edges is not None:
+            return ValueExtents.between(extents.edges + first, extents.valid)
+        return ValueExtents.of(extents.starts + first, extents.ends + first, extents.valid)
+
+
+def _joined(pieces: list[ValueExtents]) -> ValueExtents:
+    if not pieces:
+        return ValueExtents.between(np.zeros(1, np.int64), None)
+    if len(pieces) == 1:
+        return pieces[0]
+    starts = np.concatenate([piece.starts for piece in pieces])
+    ends = np.concatenate([piece.ends for piece in pieces])
+    if all(piece.valid is None for piece in pieces):
+        return ValueExtents.of(starts, ends, None)
+    flags = [np.ones(len(p.ends), np.bool_) if p.valid is None else p.valid for p in pieces]
+    return ValueExtents.of(starts, ends, np.concatenate(flags))
+
+
+def encode(array: pa.Array, buffers: NewBuffers) -> tuple[pb.ArrayEncoding, pa.Array]:
+    """Return the message for an array of lists, and the items of the lists that are not null."""
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    lengths = np.diff(offsets)
+    valid = validity_of(array)
+    if valid is not None:
+        lengths *= valid
+    ends, total, adjustment = encode_ends(lengths, valid, buffers)
+    message = pb.List(offsets=ends, null_offset_adjustment=adjustment, num_items=total)
+    return pb.ArrayEncoding(list=message), list_items(array.values, offsets, lengths)
+
+
+class ByteLists:
+    """Reads strings or binaries of two columns.
+
+    - `dtype`: A string or binary type.
+    - `ends`, `data`: The two columns.
+    - `location`: For error messages.
+    """
+
+    def __init__(
+        self, dtype: pa.DataType, ends: ColumnMeta, data: ColumnMeta, location: PageLocation
+    ) -> None:
+        self._dtype = dtype
+        make_list_type = pa.list_ if offset_type(dtype) is np.int32 else pa.large_list
+        items = PagedColumnReader(pa.uint8(), data, location)
+        list_dtype = make_list_type(pa.field("item", pa.uint8(), nullable=False))
+        self._lists = ListReader(list_dtype, ends, items, total_rows(data.pages), location)
+        self._location = location
+
+    def read(self, rows: Rows) -> ReadPlan[pa.Array]:
+        lists = yield from self._lists.read(rows)
+        octets = lists.values
+        if octets.null_count:
+            raise CorruptFileError(
+                f"{self._location.file}, column {self._location.column!r}: "
+                "bytes of strings are null"
+            )
+        valid, offsets = lists.buffers()[:2]
+        data = octets.buffers()[1]
+        if data is not None:
+            data = data.slice(octets.offset, len(octets))
+        return pa.Array.from_buffers(self._dtype, len(lists), [valid, offsets, data])
+
+
+def has_byte_lists(dtype: pa.DataType, column: ColumnMeta) -> bool:
+    """Return whether a column stores strings of type `dtype` as lists, and the next column their
+    bytes.
+    """
+    if not column.pages or not is_variable(storage_type(dtype)):
+        return False
+    return bool(parse(column.pages[0].encoding).HasField("list"))
+
+
+# --------------------------------------------------------------------------------------------------
+# Fields of file version 2.0, and their columns.
 
 #: Maximum number of rows, far above that of any file: products of row numbers must fit into 64
 #: bits.

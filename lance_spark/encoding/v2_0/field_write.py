@@ -26,18 +26,11 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import is_packed, is_variable, storable
+from lance_spark.encoding.blocks import is_packed, is_variable, storable
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_0 import lists
-from lance_spark.encoding.v2_0.codecs import (
-    binary,
-    dictionary,
-    fixed_size_list,
-    flat,
-    nullable,
-    packed_struct,
-)
-from lance_spark.encoding.v2_0.columns import storage_type
+from lance_spark.encoding.v2_0 import field as lists
+from lance_spark.encoding.v2_0 import fixed_width, strings
+from lance_spark.encoding.v2_0.field import storage_type
 from lance_spark.encoding.v2_0.page import NewBuffers
 from lance_spark.encoding.v2_1.hints import Hints, check_packed
 from lance_spark.encoding.v2_1.leaf_columns import child_fields, is_blob, storage_field
@@ -76,7 +69,9 @@ def _encode(array: pa.Array, field: pa.Field, prefix: str, pages: list[EncodedPa
         _refuse_nulls(array, path)
         if is_packed(field):
             _check(field, prefix)
-            pages.append(buffers.page(len(array), packed_struct.encode(array, path, buffers)))
+            pages.append(
+                buffers.page(len(array), fixed_width.encode_packed_struct(array, path, buffers))
+            )
             return
         pages.append(buffers.page(len(array), pb.ArrayEncoding(struct=pb.SimpleStruct())))
         for index, child in enumerate(child_fields(field)):
@@ -110,8 +105,8 @@ def _values(array: pa.Array, hints: Hints, buffers: NewBuffers) -> pb.ArrayEncod
     dtype = array.type
     items = partial(_distinct, hints=Hints(), buffers=buffers)
     if pat.is_dictionary(dtype):
-        return dictionary.encode(array, buffers, items)
-    repeated = dictionary.encode_repeated(array, buffers, items)
+        return strings.encode_dictionary(array, buffers, items)
+    repeated = strings.encode_repeated(array, buffers, items)
     return _distinct(array, hints, buffers) if repeated is None else repeated
 
 
@@ -119,11 +114,15 @@ def _distinct(array: pa.Array, hints: Hints, buffers: NewBuffers) -> pb.ArrayEnc
     dtype = array.type
     if is_variable(dtype):
         scheme = hints.compression if hints.compression in ("lz4", "zstd") else None
-        return binary.encode(array, buffers, scheme, hints.compression_level)
+        return strings.encode_binary(array, buffers, scheme, hints.compression_level)
     if pat.is_fixed_size_list(dtype):
         items = partial(_distinct, hints=hints, buffers=buffers)
-        return nullable.encode(array, buffers, partial(fixed_size_list.encode, items=items))
-    return nullable.encode(array, buffers, partial(flat.encode_values, buffers=buffers))
+        return fixed_width.encode_nullable(
+            array, buffers, partial(fixed_width.encode_fixed_size_list, items=items)
+        )
+    return fixed_width.encode_nullable(
+        array, buffers, partial(fixed_width.encode_values, buffers=buffers)
+    )
 
 
 def _check(field: pa.Field, prefix: str) -> None:
@@ -138,7 +137,7 @@ def _check(field: pa.Field, prefix: str) -> None:
     elif pat.is_struct(dtype):
         check_packed(field)
         for child in child_fields(field):
-            if is_packed(field) and not packed_struct.can_pack(storage_type(child.type)):
+            if is_packed(field) and not fixed_width.can_pack(storage_type(child.type)):
                 _refuse(path, f"child {child.name!r} of type {child.type} in a packed struct")
             _check(child, path)
         if is_packed(field) and not dtype.num_fields:

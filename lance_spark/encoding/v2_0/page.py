@@ -35,16 +35,16 @@ from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 GAP = 64 * 1024
 
 _ENCODINGS = {
-    "binary",
-    "bitpacked",
-    "bitpacked_for_non_neg",
-    "dictionary",
-    "fixed_size_binary",
-    "fixed_size_list",
-    "flat",
-    "fsst",
-    "nullable",
-    "packed_struct",
+    "binary": "strings",
+    "bitpacked": "fixed_width",
+    "bitpacked_for_non_neg": "fixed_width",
+    "dictionary": "strings",
+    "fixed_size_binary": "strings",
+    "fixed_size_list": "fixed_width",
+    "flat": "fixed_width",
+    "fsst": "strings",
+    "nullable": "fixed_width",
+    "packed_struct": "fixed_width",
 }
 
 
@@ -108,8 +108,8 @@ def open_encoding(
         raise UnsupportedEncodingError(
             f"encoding {name or 'unknown'!r} cannot be read in pages of file version 2.0"
         )
-    module = import_module(f"lance_spark.encoding.v2_0.codecs.{name}")
-    opener: Open = module.open_message
+    module = import_module(f"lance_spark.encoding.v2_0.{_ENCODINGS[name]}")
+    opener: Open = getattr(module, f"open_{name}")
     return opener(getattr(encoding, name), dtype, count, buffers)
 
 

@@ -14,17 +14,11 @@ import pyarrow as pa
 import pyarrow.types as pat
 from google.protobuf.message import DecodeError
 
-from lance_spark.encoding.arrow_blocks import (
-    bitmap,
-    decoded,
-    fixed_width,
-    from_bytes,
-    with_validity,
-)
+from lance_spark.encoding.blocks import bitmap, decoded, fixed_width, from_bytes, with_validity
 from lance_spark.encoding.levels import IndexArray, LayerSlots
 from lance_spark.encoding.meta import ColumnMeta, PageLocation, PageMeta
 from lance_spark.encoding.rows import Rows, expanded, split_rows
-from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.encoding.v2_1.codec import bounds
 from lance_spark.encoding.v2_1.leaf_columns import (
     Leaf,
     child_fields,
@@ -38,8 +32,7 @@ from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ReadPlan, gather_plans
 
 if TYPE_CHECKING:
-    from lance_spark.encoding.v2_1.layouts.mini_block_pages import PageGroup
-    from lance_spark.encoding.v2_1.layouts.mini_block_scattered import ScatteredRows
+    from lance_spark.encoding.v2_1.layouts.mini_block import PageGroup, ScatteredRows
 
 #: Number of descriptions of pages that are kept.
 _MODELS = 16
@@ -66,15 +59,15 @@ def open_layout(message: pb.PageLayout, meta: PageMeta, leaf: Leaf) -> PageReade
     """Return the reader for a page by its parsed layout; see `open_page`."""
     layout = message.WhichOneof("layout")
     if layout == "mini_block_layout":
-        from lance_spark.encoding.v2_1.layouts.mini_block_read import MiniBlockPage
+        from lance_spark.encoding.v2_1.layouts.mini_block import MiniBlockPage
 
         return MiniBlockPage(message.mini_block_layout, meta, leaf)
     if layout == "full_zip_layout":
-        from lance_spark.encoding.v2_1.layouts.full_zip_read import FullZipPage
+        from lance_spark.encoding.v2_1.layouts.full_zip import FullZipPage
 
         return FullZipPage(message.full_zip_layout, meta, leaf)
     if layout == "constant_layout":
-        from lance_spark.encoding.v2_1.layouts.constant_read import ConstantPage
+        from lance_spark.encoding.v2_1.layouts.constant import ConstantPage
 
         return ConstantPage(message.constant_layout, meta, leaf)
     if layout == "blob_layout":
@@ -208,9 +201,8 @@ class LeafReader:
         if len(pieces) == 1:
             yield self._read_page(*pieces[0])
             return
-        from lance_spark.encoding.v2_1.layouts.constant_read import inline_rows, repeats_inline
-        from lance_spark.encoding.v2_1.layouts.mini_block_pages import PageGroup
-        from lance_spark.encoding.v2_1.layouts.mini_block_scattered import FEW_ROWS, ScatteredRows
+        from lance_spark.encoding.v2_1.layouts.constant import inline_rows, repeats_inline
+        from lance_spark.encoding.v2_1.layouts.mini_block import FEW_ROWS, PageGroup, ScatteredRows
 
         inline = self._open_page is open_page and repeats_inline(self._leaf)
         constants: list[bytes] = []

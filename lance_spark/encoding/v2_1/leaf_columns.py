@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import holds_structs, is_packed
-from lance_spark.encoding.field_metadata import BLOB_KEY
+from lance_spark.encoding.blocks import holds_structs, is_packed
 from lance_spark.encoding.levels import Step
+from lance_spark.encoding.meta import BLOB_KEY
 
 #: Metadata of a field whose values may be returned as a dictionary array. It is never stored.
 KEEP_DICTIONARY = b"lance-spark:keep-dictionary"

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import is_plain, storable, validity_of, vector_items
+from lance_spark.encoding.blocks import is_plain, storable, validity_of, vector_items
 from lance_spark.encoding.levels import BoolArray, IndexArray, Layer, LevelArray, Levels, Step
-from lance_spark.encoding.v2_1.fixed_width import list_items
+from lance_spark.encoding.v2_1.codec import list_items
 from lance_spark.encoding.v2_1.hints import check_packed
 from lance_spark.encoding.v2_1.leaf_columns import (
     Leaf,

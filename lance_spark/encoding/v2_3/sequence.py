@@ -21,19 +21,86 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lance_spark.encoding.arrow_blocks import unsigned
+from lance_spark.encoding.blocks import FixedWidthBlock, unsigned
 from lance_spark.encoding.levels import BoolArray, IndexArray
-from lance_spark.encoding.v2_1.codec import decode_block
-from lance_spark.encoding.v2_1.fixed_width import bounds
-from lance_spark.encoding.v2_3.range import require_range
+from lance_spark.encoding.v2_1.codec import (
+    ChunkBuffer,
+    Codec,
+    block_of,
+    bounds,
+    decode_block,
+    ranges,
+    uint_type,
+)
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
+# --------------------------------------------------------------------------------------------------
+# Numbers at equal steps; nothing is stored.
+#
+# ``Range { uncompressed_bits_per_value = b, start, step }``, b = 32 or 64: value i is ``start + i *
+# step``. The step is positive. As values of many buffers (offsets of strings in mini-block chunks)
+# each buffer has a range of its own, from `start` on. Specification: Range in
+# protos/encodings_v2_1.proto.
+
+#: Maximum number of values, which the file does not bound; chunks and items of pages have fewer.
+_MAX_RANGE_VALUES = 1 << 22
+
+
+class RangeCodec(Codec):
+    """Decodes ``Range``."""
+
+    name = "range"
+
+    def decode_block(self, encoding: pb.Range, data: Bytes, num_values: int) -> FixedWidthBlock:
+        return _stepped(encoding, np.array([num_values]))
+
+    def decode_blocks(
+        self, encoding: pb.Range, buffer: ChunkBuffer, num_values: IndexArray
+    ) -> FixedWidthBlock:
+        return _stepped(encoding, num_values)
+
+
+def require_sequence_word(bits: int) -> int:
+    """Return `bits` if it is 32 or 64, the widths of the numbers of sequences.
+
+    Raises UnsupportedEncodingError: the width is not 32 or 64.
+    """
+    if bits not in (32, 64):
+        raise UnsupportedEncodingError(f"a sequence of numbers of {bits} bits")
+    return bits
+
+
+def require_range(encoding: pb.Range, num_values: int) -> None:
+    """Raise CorruptFileError unless the last of `num_values` numbers fits the width."""
+    bits = require_sequence_word(int(encoding.uncompressed_bits_per_value))
+    if encoding.start + encoding.step * max(num_values - 1, 0) >= 1 << bits:
+        raise CorruptFileError(
+            f"{num_values} numbers from {encoding.start} at steps of {encoding.step} do not fit "
+            f"{bits} bits"
+        )
+
+
+def _stepped(encoding: pb.Range, num_values: IndexArray) -> FixedWidthBlock:
+    longest = int(num_values.max(initial=0))
+    if longest > _MAX_RANGE_VALUES or int(num_values.sum()) > _MAX_RANGE_VALUES * 16:
+        raise CorruptFileError(f"{int(num_values.sum())} numbers that are stored nowhere")
+    require_range(encoding, longest)
+    dtype = uint_type(int(encoding.uncompressed_bits_per_value))
+    indices = ranges(np.zeros_like(num_values), num_values).astype(dtype)
+    # A single number may have any step.
+    step = dtype.type(encoding.step if longest > 1 else 0)
+    return block_of(indices * step + dtype.type(encoding.start))
+
+
+# --------------------------------------------------------------------------------------------------
+# Sequences of sparse pages: positions that increase, and counts.
+
 #: Numbers and their sums are kept below this, so that nothing overflows.
 _LIMIT = 1 << 62
 #: Maximum number of numbers that are expanded from the stored form of a page.
-_MAX_VALUES = 1 << 27
+_MAX_SEQUENCE_VALUES = 1 << 27
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +152,12 @@ class Stored:
         return self._totals[indices]
 
 
-Sequence = Steps | Stored
+PositionSequence = Steps | Stored
 
 
 def decode_sequence(
     encoding: pb.CompressiveEncoding, data: Bytes | None, count: int, bits: int = 64
-) -> Sequence:
+) -> PositionSequence:
     """Return the `count` numbers of a sequence.
 
     - `data`: None if the encoding has no buffer.
@@ -103,7 +170,7 @@ def decode_sequence(
         if max(steps.start, steps.last) >= _LIMIT:
             raise CorruptFileError(f"a number of a sequence, {steps.last}, is out of bounds")
         return steps
-    if count > _MAX_VALUES:
+    if count > _MAX_SEQUENCE_VALUES:
         raise CorruptFileError(f"a sequence of {count} numbers in one page")
     stored = np.zeros(0, np.uint8) if data is None else data
     block = decode_block(encoding, stored, count)
@@ -150,7 +217,7 @@ def _constant(encoding: pb.Constant, count: int, bits: int) -> int:
     return int.from_bytes(encoding.value, "little")
 
 
-def check_increasing(sequence: Sequence, end: int, label: str) -> None:
+def check_increasing(sequence: PositionSequence, end: int, label: str) -> None:
     """Raise CorruptFileError unless the numbers increase strictly and stay below `end`."""
     count = sequence.count
     if not count:
@@ -167,7 +234,7 @@ def check_increasing(sequence: Sequence, end: int, label: str) -> None:
         raise CorruptFileError(f"{label} do not increase, or reach beyond {end}")
 
 
-def sum_of(sequence: Sequence) -> int:
+def sum_of(sequence: PositionSequence) -> int:
     """Return the sum of all numbers; raise CorruptFileError if it is out of bounds."""
     if isinstance(sequence, Steps):
         count = sequence.count
@@ -182,7 +249,7 @@ def sum_of(sequence: Sequence) -> int:
     return total
 
 
-def find_positions(sequence: Sequence, numbers: IndexArray) -> tuple[BoolArray, IndexArray]:
+def find_positions(sequence: PositionSequence, numbers: IndexArray) -> tuple[BoolArray, IndexArray]:
     """Return whether an increasing sequence has each number, and the indices of the numbers that it
     has.
     """

@@ -28,9 +28,8 @@ import numpy as np
 
 from lance_spark.encoding.levels import BoolArray, IndexArray, LayerSlots, Step
 from lance_spark.encoding.rows import Rows, expanded
-from lance_spark.encoding.v2_1.codec import has_payload
-from lance_spark.encoding.v2_1.fixed_width import ranges
-from lance_spark.encoding.v2_3.sequence import Sequence as Numbers
+from lance_spark.encoding.v2_1.codec import has_payload, ranges
+from lance_spark.encoding.v2_3.sequence import PositionSequence as Numbers
 from lance_spark.encoding.v2_3.sequence import (
     check_increasing,
     decode_sequence,

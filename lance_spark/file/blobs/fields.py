@@ -24,11 +24,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.field_metadata import BLOB_KEY, BLOB_V2
+from lance_spark.encoding.meta import BLOB_KEY, BLOB_V2
 from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
 from lance_spark.file.schema.field import BLOB_DESCRIPTOR, Field
-from lance_spark.file.schema.logical_types import EXTENSION_NAME, is_leaf_type, storage_type
 from lance_spark.file.schema.schema import Schema
+from lance_spark.file.schema.types import EXTENSION_NAME, is_leaf_type, storage_type
 
 #: The type of a blob in the pages of versions 2.0 and 2.1.
 PLACE = pa.struct([pa.field("position", pa.uint64()), pa.field("size", pa.uint64())])

@@ -8,26 +8,218 @@ Specification: format/table/schema; `protos/file.proto`.
 
 from __future__ import annotations
 
+import ctypes
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from dataclasses import field as dataclass_field
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.types as pat
 
-from lance_spark.encoding.field_metadata import BLOB_KEY, BLOB_V2, is_packed
-from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.arrow_fields import field_parts
-from lance_spark.file.schema.keys import set_keys
-from lance_spark.file.schema.logical_types import (
+from lance_spark.encoding.meta import BLOB_KEY, BLOB_V2, FIELD_ID, is_packed, is_true
+from lance_spark.encoding.v2_1.leaf_columns import child_fields
+from lance_spark.errors import InvalidInputError, UnsupportedTypeError
+from lance_spark.file.schema.types import (
     ARROW_JSON,
     EXTENSION_METADATA,
     EXTENSION_NAME,
+    JSON,
     arrow_type,
+    check_storage,
+    is_leaf_type,
+    logical_type,
+    storage_type,
     takes_children,
 )
 from lance_spark.proto import file_pb2 as pb
+
+# --------------------------------------------------------------------------------------------------
+# The parts of an Arrow field that a Lance schema stores: its type string, its children, and its
+# metadata.
+#
+# Extension types are stored as their storage types; name and serialised parameters become field
+# metadata, as in Arrow's own exchange formats. pyarrow does not show the parameters of built-in
+# extension types, so they are read from the C data interface, where the metadata of a field is::
+#
+#     int32 pairs | per pair: int32 length, key, int32 length, value
+#
+# Specification: format/table/schema; Arrow C data interface.
+
+
+class FieldParts(NamedTuple):
+    """The parts of an Arrow field.
+
+    - `children`: The fields that a Lance schema lists below it.
+    """
+
+    logical_type: str
+    children: list[pa.Field]
+    metadata: dict[str, bytes]
+
+
+def field_parts(field: pa.Field) -> FieldParts:
+    """Return the parts of an Arrow field.
+
+    Raises UnsupportedTypeError: Lance cannot store the type.
+    """
+    tags = field.metadata
+    if tags is None and is_leaf_type(field.type):
+        return FieldParts(_leaf_name(field.type) or logical_type(field.type, field.name), [], {})
+    dtype = storage_type(field.type)
+    metadata = {key.decode(errors="replace"): value for key, value in (tags or {}).items()}
+    metadata.pop(FIELD_ID, None)
+    if isinstance(field.type, pa.BaseExtensionType):
+        metadata[EXTENSION_NAME] = str(field.type.extension_name).encode()
+        metadata[EXTENSION_METADATA] = _extension_parameters(field.type)
+    tag = metadata.get(EXTENSION_NAME)
+    name = logical_type(dtype, field.name)
+    if tag == JSON.encode() and name == "large_binary":
+        name = "json"
+    elif tag == ARROW_JSON.encode():
+        if name not in ("string", "large_string"):
+            raise UnsupportedTypeError(
+                f"field {field.name!r}: arrow.json is an extension of strings, not of {dtype}"
+            )
+        name = "json"
+        metadata[EXTENSION_NAME] = JSON.encode()
+    elif tag is not None:
+        check_storage(field)
+    return FieldParts(name, _children(field.with_type(dtype)), metadata)
+
+
+@lru_cache(maxsize=256)
+def _leaf_name(dtype: pa.DataType) -> str | None:
+    """Return the logical type of a type without children; None if Lance cannot store it."""
+    try:
+        return logical_type(dtype, "")
+    except UnsupportedTypeError:
+        return None
+
+
+def _children(field: pa.Field) -> list[pa.Field]:
+    dtype = field.type
+    if pat.is_fixed_size_list(dtype) and not pat.is_struct(storage_type(dtype.value_type)):
+        return []
+    return child_fields(field) if dtype.num_fields else []
+
+
+class ArrowSchema(ctypes.Structure):
+    """The struct of that name of Arrow's C data interface."""
+
+
+ArrowSchema._fields_ = [
+    ("format", ctypes.c_char_p),
+    ("name", ctypes.c_char_p),
+    ("metadata", ctypes.c_void_p),
+    ("flags", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("children", ctypes.c_void_p),
+    ("dictionary", ctypes.c_void_p),
+    ("release", ctypes.CFUNCTYPE(None, ctypes.POINTER(ArrowSchema))),
+    ("private_data", ctypes.c_void_p),
+]
+
+
+def _extension_parameters(dtype: pa.BaseExtensionType) -> bytes:
+    if isinstance(dtype, pa.ExtensionType):
+        return bytes(dtype.__arrow_ext_serialize__())
+    exported = ArrowSchema()
+    dtype._export_to_c(ctypes.addressof(exported))
+    try:
+        return dict(metadata_items(exported.metadata)).get(EXTENSION_METADATA.encode(), b"")
+    finally:
+        exported.release(ctypes.byref(exported))
+
+
+def metadata_items(address: int | None) -> list[tuple[bytes, bytes]]:
+    """Return all keys and values of metadata of the C data interface, in their order.
+
+    - `address`: Of the number of pairs, which the length and the bytes of each key and value
+      follow. The numbers have 32 bits.
+    """
+    if not address:
+        return []
+    position = address
+
+    def number() -> int:
+        nonlocal position
+        position += 4
+        return ctypes.c_int32.from_address(position - 4).value
+
+    def data() -> bytes:
+        nonlocal position
+        size = number()
+        position += size
+        return ctypes.string_at(position - size, size)
+
+    return [(data(), data()) for _ in range(number())]
+
+
+# --------------------------------------------------------------------------------------------------
+# The fields of the primary key and of the clustering key: metadata and members of their messages.
+#
+# A table cannot be read by pylance if a field of its primary key is nullable, is below a nullable
+# field, has children, or is below a list or a map.
+
+PRIMARY_KEY = "lance-schema:unenforced-primary-key"
+_CLUSTERING_KEY = "lance-schema:unenforced-clustering-key"
+
+
+def is_key(name: str) -> bool:
+    """Return whether a key of the metadata of a field makes it a part of the primary key."""
+    return name == PRIMARY_KEY or name.startswith(f"{PRIMARY_KEY}:")
+
+
+def set_keys(proto: pb.Field, metadata: Mapping[str, bytes]) -> None:
+    """Set the key fields of a message from the metadata of the field, as pylance does."""
+    if not metadata:
+        return
+    position_key = f"{PRIMARY_KEY}:position"
+    position = _position(metadata, position_key)
+    if position_key in metadata or is_true(metadata.get(PRIMARY_KEY)):
+        proto.unenforced_primary_key = True
+        proto.unenforced_primary_key_position = position
+    position_key = f"{_CLUSTERING_KEY}:position"
+    if position_key in metadata:
+        proto.unenforced_clustering_key_position = _position(metadata, position_key)
+
+
+def _position(metadata: Mapping[str, bytes], key: str) -> int:
+    value = metadata.get(key, b"0")
+    if not value.isdigit() or len(value) > 9:
+        raise InvalidInputError(f"field metadata {key!r} must be a number, not {value!r}")
+    return int(value)
+
+
+def wrong_keys(fields: Collection[pb.Field]) -> Iterator[tuple[pb.Field, str]]:
+    """Yield each field that cannot be in a primary key but is, and the reason."""
+    keys = [field for field in fields if field.unenforced_primary_key]
+    if not keys:
+        return
+    by_id = {field.id: field for field in fields}
+    parents = {field.parent_id for field in fields}
+    for field in keys:
+        path = [field]
+        # A path that leads back to itself is refused elsewhere.
+        while path[0].parent_id in by_id and len(path) <= len(by_id):
+            path.insert(0, by_id[path[0].parent_id])
+        nullable = next((node.name for node in path if node.nullable), None)
+        if field.id in parents:
+            reason = "it has fields below it"
+        elif nullable is not None:
+            reason = f"field {nullable!r} is nullable"
+        elif any(node.logical_type != "struct" for node in path[:-1]):
+            reason = "it is in a list or a map"
+        else:
+            continue
+        yield field, f"cannot be in the primary key ({PRIMARY_KEY}), because {reason}"
+
+
+# --------------------------------------------------------------------------------------------------
+# One field of a schema, with all fields below it.
 
 #: The children of a blob column of version 2.2 in the schema of a data file, and in its pages.
 BLOB_DESCRIPTOR = pa.struct(
@@ -57,7 +249,7 @@ class Field(PicklesFields):
     """One field of a schema, with all fields below it.
 
     - `id`: Unique within the table; -1 for the parts of a stored blob.
-    - `logical_type`: See `lance_spark.file.schema.logical_types`.
+    - `logical_type`: See `lance_spark.file.schema.types`.
     - `metadata`: The metadata of the Arrow field, extension names included.
     - `parent_id`: -1 for a top-level field.
     - `encoding`: A hint that only version 0.1 needs.
@@ -73,12 +265,12 @@ class Field(PicklesFields):
     logical_type: str
     nullable: bool = True
     children: tuple[Field, ...] = ()
-    metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+    metadata: Mapping[str, bytes] = dataclass_field(default_factory=dict, hash=False)
     parent_id: int = -1
     encoding: int = 0
-    carried: bytes = field(default=b"", repr=False, compare=False)
-    unread: tuple[Field, ...] = field(default=(), repr=False, compare=False)
-    dictionary_pages: bytes = field(default=b"", repr=False, compare=False)
+    carried: bytes = dataclass_field(default=b"", repr=False, compare=False)
+    unread: tuple[Field, ...] = dataclass_field(default=(), repr=False, compare=False)
+    dictionary_pages: bytes = dataclass_field(default=b"", repr=False, compare=False)
 
     @cached_property
     def arrow_field(self) -> pa.Field:

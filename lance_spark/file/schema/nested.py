@@ -15,14 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import vector_items
-from lance_spark.encoding.field_metadata import BLOB_V2
-from lance_spark.encoding.nulls import nulls
-from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.encoding.blocks import nulls, vector_items
+from lance_spark.encoding.meta import BLOB_V2
+from lance_spark.encoding.v2_1.codec import bounds
 from lance_spark.errors import UnsupportedTypeError
 from lance_spark.file.blobs.fields import as_descriptor, described
 from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.logical_types import EXTENSION_NAME
+from lance_spark.file.schema.types import EXTENSION_NAME
 
 Lengths = npt.NDArray[np.int64]
 

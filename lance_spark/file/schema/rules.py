@@ -20,16 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from lance_spark.encoding.field_metadata import (
-    BLOB_KEY,
-    BLOB_V2,
-    FIELD_ID,
-    PACKED_KEYS,
-    is_packed,
-    is_true,
-)
+from lance_spark.encoding.meta import BLOB_KEY, BLOB_V2, FIELD_ID, PACKED_KEYS, is_packed, is_true
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.keys import wrong_keys
+from lance_spark.file.schema.field import wrong_keys
 from lance_spark.proto import file_pb2 as pb
 
 _Fields = Collection[pb.Field]

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from lance_spark.encoding.field_metadata import BLOB_KEY
+from lance_spark.encoding.meta import BLOB_KEY
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.file.schema.field import (
     BLOB_DESCRIPTOR,
@@ -31,8 +31,47 @@ from lance_spark.file.schema.field import (
     check_unique,
     find_field,
 )
-from lance_spark.file.schema.logical_types import EXTENSION_NAME
+from lance_spark.file.schema.types import EXTENSION_NAME
 from lance_spark.proto import file_pb2 as pb
+
+# --------------------------------------------------------------------------------------------------
+# Names of columns in another case, as Spark and other Lance clients accept them.
+
+
+def spelled(schema: pa.Schema, path: str, *, exact: bool = False) -> str:
+    """Return the path of a column with its names as the schema spells them.
+
+    - `path`: Name of a column, or dotted path of a child of structs.
+    - `exact`: Whether names in another case are other names.
+
+    Returns the given path, if no column has it, or if several columns differ from it only in case.
+    """
+    if exact or path in schema.names:
+        return path
+    parts: list[str] = []
+    fields: list[pa.Field] = list(schema)
+    for part in path.split("."):
+        name = _found(part, [field.name for field in fields])
+        if name is None:
+            return path
+        dtype = next(field.type for field in fields if field.name == name)
+        parts.append(name)
+        is_struct = pa.types.is_struct(dtype)
+        fields = [dtype.field(index) for index in range(dtype.num_fields)] if is_struct else []
+    return ".".join(parts)
+
+
+def _found(name: str, names: Iterable[str]) -> str | None:
+    """Return the only name that is equal, or else equal in another case."""
+    like = [other for other in names if other.lower() == name.lower()]
+    if name in like:
+        return name
+    return like[0] if len(like) == 1 else None
+
+
+# --------------------------------------------------------------------------------------------------
+# The schema of a table or file: a tree of fields with ids, as manifests and file descriptors list
+# it.
 
 _MAX_DEPTH = 64
 

@@ -9,7 +9,7 @@ from the data files into the manifest, in front of its sections.
 =====================  ==========================================================================
 place                  content
 =====================  ==========================================================================
-manifest, data file    a page of values for each field, see `lance_spark.encoding.v0_1.dictionary`
+manifest, data file    a page of values for each field, see `lance_spark.file.v0_1.pages`
 `Field.dictionary`     position of that page in the manifest's or the data file, number of values
 =====================  ==========================================================================
 """
@@ -24,14 +24,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lance_spark.encoding.v0_1.dictionary import encode_values, open_values
-from lance_spark.encoding.v0_1.pages import FieldPages
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
+from lance_spark.file.v0_1.pages import FieldPages, encode_values, open_values
 from lance_spark.proto import file_pb2
+from lance_spark.storage.output import OutputFile
 from lance_spark.storage.source import ByteRange, Bytes, run_plans
-from lance_spark.storage.write.output import OutputFile
 
 
 def has_dictionaries(schema: Schema) -> bool:

@@ -3,7 +3,7 @@
 ====================  ==============================================================================
 part                  content
 ====================  ==============================================================================
-pages                 see `lance_spark.encoding.v0_1`; no padding anywhere
+pages                 see `lance_spark.file.v0_1`; no padding anywhere
 page table            for each field id from the smallest to the greatest of the file, for each
                       batch: i64 position and i64 length of the page; zeros for structs and for
                       ids that are not in the file
@@ -33,11 +33,11 @@ from dataclasses import dataclass
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from lance_spark.encoding.v0_1.pages import FieldPages, Numbers
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.footer import Tail
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
+from lance_spark.file.v0_1.pages import FieldPages, Numbers
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.storage.source import ByteRange
 

@@ -30,21 +30,20 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.meta import FieldReader
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v0_1.dictionary import open_values
-from lance_spark.encoding.v0_1.field import FieldNode, has_pages, open_field, stored_bytes
-from lance_spark.encoding.v0_1.pages import FieldPages
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 from lance_spark.file.checks import check_rows, named
 from lance_spark.file.footer import Tail, open_tail
+from lance_spark.file.json_columns import paged_json, read_json
 from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.json_fields import paged_json, read_json
 from lance_spark.file.schema.schema import Schema
+from lance_spark.file.v0_1.fields import FieldNode, has_pages, open_field, stored_bytes
 from lance_spark.file.v0_1.footer import (
     LegacyFooter,
     first_field_id,
     read_legacy_footer,
     read_pages,
 )
+from lance_spark.file.v0_1.pages import FieldPages, open_values
 from lance_spark.file.v0_1.statistics import PageStatistics, read_statistics
 from lance_spark.proto import file_pb2
 from lance_spark.storage.source import ByteSource, ReadPlan, run_plans

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
-from lance_spark.mutations.indexes.builder import Builder
-from lance_spark.mutations.indexes.checks.rows import ColumnCheck, CoveredRows, Findings, flags
-from lance_spark.mutations.indexes.checks.zoned import ZonedRows
-from lance_spark.mutations.indexes.merging.sources import Merging, SegmentSource
-from lance_spark.mutations.indexes.merging.zoned import copy_zones
-from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, number_in
-from lance_spark.scan.indexes.zoned import bloom_filter, zones
-from lance_spark.scan.indexes.zoned.zones import NULL_BITMAP, set_null_bitmap
+from lance_spark.indexes import zones
+from lance_spark.indexes.bloom_filter import files as bloom_filter
+from lance_spark.indexes.builds import Builder
+from lance_spark.indexes.checks import ColumnCheck, CoveredRows, Findings, flags
+from lance_spark.indexes.files import IndexFiles, SegmentWriter, number_in
+from lance_spark.indexes.merges import Merging, SegmentSource
+from lance_spark.indexes.zone_segments import ZonedRows, copy_zones
+from lance_spark.indexes.zones import NULL_BITMAP, set_null_bitmap
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.mutations.indexes.builder import Builder
-from lance_spark.mutations.indexes.checks.keyed import Pairs
-from lance_spark.mutations.indexes.checks.rows import ColumnCheck, CoveredRows, Findings
-from lance_spark.mutations.indexes.column_types import is_list_of_scalars
-from lance_spark.mutations.indexes.merging.keyed import has_sorted_keys, merge_sets
-from lance_spark.mutations.indexes.merging.sources import Merging, SegmentSource
-from lance_spark.scan.indexes import bitmap, label_list
-from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, buffer_in
-from lance_spark.scan.indexes.row_sets import RowSet
+from lance_spark.indexes.bitmap import files as bitmap
+from lance_spark.indexes.bitmap.build import Pairs, has_sorted_keys, merge_sets
+from lance_spark.indexes.builds import Builder, is_list_of_scalars
+from lance_spark.indexes.checks import ColumnCheck, CoveredRows, Findings
+from lance_spark.indexes.files import IndexFiles, SegmentWriter, buffer_in
+from lance_spark.indexes.label_list import files as label_list
+from lance_spark.indexes.merges import Merging, SegmentSource
+from lance_spark.indexes.row_sets import RowSet
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 

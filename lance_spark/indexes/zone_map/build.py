@@ -10,23 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
-from lance_spark.mutations.indexes.builder import Builder
-from lance_spark.mutations.indexes.checks.rows import (
-    ColumnCheck,
-    CoveredRows,
-    Findings,
-    flags,
-    shown,
-)
-from lance_spark.mutations.indexes.checks.zoned import ZonedRows, are_nan, ordered_values
-from lance_spark.mutations.indexes.column_types import is_scalar
-from lance_spark.mutations.indexes.merging.sources import Merging, SegmentSource
-from lance_spark.mutations.indexes.merging.zoned import copy_zones
-from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, number_in
-from lance_spark.scan.indexes.zoned import zone_map, zones
-from lance_spark.scan.indexes.zoned.zone_map import BOUND_COLUMNS, COUNT_COLUMNS
-from lance_spark.scan.indexes.zoned.zones import NULL_BITMAP, set_null_bitmap
-from lance_spark.scan.pruning.zone_maps import read_file
+from lance_spark.indexes import zones
+from lance_spark.indexes.builds import Builder, is_scalar
+from lance_spark.indexes.checks import ColumnCheck, CoveredRows, Findings, flags, shown
+from lance_spark.indexes.files import IndexFiles, SegmentWriter, named, number_in
+from lance_spark.indexes.merges import Merging, SegmentSource
+from lance_spark.indexes.zone_map import files as zone_map
+from lance_spark.indexes.zone_map.files import BOUND_COLUMNS, COUNT_COLUMNS, read_file
+from lance_spark.indexes.zone_segments import ZonedRows, are_nan, copy_zones, ordered_values
+from lance_spark.indexes.zones import NULL_BITMAP, set_null_bitmap
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 

@@ -23,10 +23,10 @@ import pyarrow.types as pat
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
+from lance_spark.indexes.cache import CACHE
+from lance_spark.mem_wal.entries import LogRows
 from lance_spark.mem_wal.key_index import KeyPages, key_values
-from lance_spark.mem_wal.log_rows import LogRows
-from lance_spark.scan.indexes.cache import CACHE
-from lance_spark.scan.predicates.comparison import values_at
+from lance_spark.predicates.comparison import values_at
 from lance_spark.scan.task import ScanTask
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.uri import parse_uri

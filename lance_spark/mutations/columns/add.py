@@ -6,29 +6,36 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blobs.fields import Handling, handled, new_schema
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
+from lance_spark.file.schema.types import storage_type
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.assignments import Assignment, parse_assignments
-from lance_spark.mutations.columns.batch_udf import BatchUDF
-from lance_spark.mutations.columns.batches import as_batch, no_rows
-from lance_spark.mutations.columns.fill import DEFAULT_BATCH_SIZE, Computation
+from lance_spark.mutations.columns.fill import (
+    DEFAULT_BATCH_SIZE,
+    BatchUDF,
+    Computation,
+    as_batch,
+    no_rows,
+)
 from lance_spark.mutations.commits import at_version, change_schema, retry_on_conflict
 from lance_spark.mutations.commits import check_names as check_name_list
 from lance_spark.mutations.mem_wal import check_no_mem_wal
-from lance_spark.mutations.runner import Runner
+from lance_spark.mutations.rows.merge import comparable
+from lance_spark.runner import Runner
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.manifest.field_ids import max_field_id
-from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.manifest.manifest import Manifest, max_field_id
 from lance_spark.table.open import OpenTable
-from lance_spark.table.operations.data.merge import Merge
+from lance_spark.table.operations.columns import Merge
 from lance_spark.table.rows.ids import check_names
 
 #: Number of rows that a function gets to infer the type of its values.
@@ -314,3 +321,80 @@ def _transform(transforms: Any, schema: Schema) -> AssignedColumns | FunctionCol
 
 def _is_function(value: Any) -> bool:
     return callable(value) and not isinstance(value, pa.Scalar)
+
+
+# --------------------------------------------------------------------------------------------------
+# Columns that existing rows get from other rows with the same key: a left join by one column.
+#
+# | key | its row of the other side |
+# | --- | --- |
+# | several times on the other side | the last one |
+# | null | the row whose key is null |
+# | not on the other side | nulls |
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnLookup:
+    """Finds the new columns of rows by their keys.
+
+    - `keys`: Keys of the other side, the last row first.
+    - `columns`: Its other columns, in the order of the keys.
+    """
+
+    keys: pa.Array
+    columns: pa.RecordBatch
+
+    @classmethod
+    def of(cls, rows: pa.Table, key: str, dtype: pa.DataType) -> ColumnLookup:
+        """Return the columns of a table by a key of it.
+
+        - `dtype`: Type of the key on the side of the existing rows.
+
+        Raises InvalidInputError: the table does not have the key, has no other column, or the key
+        has another type.
+        """
+        if key not in rows.column_names:
+            raise InvalidInputError(
+                f"column {key!r} not found in the rows to merge, which have "
+                f"{', '.join(rows.column_names)}"
+            )
+        if rows.num_columns == 1:
+            raise InvalidInputError(f"the rows to merge have no column other than {key!r}")
+        own = rows.schema.field(key).type
+        if storage_type(own) != storage_type(dtype):
+            raise InvalidInputError(
+                f"column {key!r} must have the type {dtype}, as the existing rows have, not {own}"
+            )
+        last_first = pa.array(np.arange(rows.num_rows)[::-1])
+        try:
+            rows = rows.take(last_first).combine_chunks()
+        except pa.ArrowInvalid as error:
+            raise _too_large(error) from None
+        others = rows.drop_columns([key])
+        batches = others.to_batches()
+        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], others.schema)
+        return cls(_comparable(rows[key]), batch)
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the new columns of some rows, whose only column is the key."""
+        try:
+            return self.columns.take(self.places(rows.column(0)))
+        except pa.ArrowInvalid as error:
+            raise _too_large(error) from None
+
+    def places(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Return the place in `columns` of the row with each key; null without one."""
+        return pc.index_in(_comparable(keys), value_set=self.keys)
+
+
+def _too_large(error: pa.ArrowInvalid) -> InvalidInputError:
+    return InvalidInputError(
+        f"the rows to merge have more values than one array holds ({error}); give their columns "
+        "the types large_binary or large_string, or merge fewer rows at once"
+    )
+
+
+def _comparable(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the values of one chunk, as a hash table of Arrow compares them."""
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    return pa.concat_arrays([comparable(chunk) for chunk in chunks or [pa.array([], array.type)]])

@@ -17,26 +17,24 @@ import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blobs.fields import Handling, handled
-from lance_spark.file.schema.arrow_fields import field_parts
-from lance_spark.file.schema.field import Field, check_name
-from lance_spark.file.schema.logical_types import EXTENSION_NAME
+from lance_spark.file.schema.field import Field, check_name, field_parts
 from lance_spark.file.schema.rules import check_fields
 from lance_spark.file.schema.schema import Schema
+from lance_spark.file.schema.types import EXTENSION_NAME
 from lance_spark.mutations.columns.add import renumbered
 from lance_spark.mutations.columns.fill import Computation
 from lance_spark.mutations.commits import at_version, change_schema, retry_on_conflict
 from lance_spark.mutations.commits import check_names as check_name_list
-from lance_spark.mutations.mem_wal import check_no_mem_wal
-from lance_spark.mutations.runner import Runner
+from lance_spark.mutations.mem_wal import check_droppable, check_no_mem_wal
+from lance_spark.predicates.literals import check_exact
+from lance_spark.runner import Runner
 from lance_spark.scan.fragment.reader import FragmentReader
-from lance_spark.scan.predicates.literals import check_exact
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.indexes.sections import section_of
-from lance_spark.table.manifest.field_ids import max_field_id
-from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.manifest.manifest import Manifest, max_field_id
 from lance_spark.table.open import OpenTable
-from lance_spark.table.operations.metadata.project import Project
+from lance_spark.table.operations.columns import Project
 from lance_spark.table.rows.ids import check_names
 
 _KEYS = frozenset({"path", "name", "nullable", "data_type"})
@@ -477,3 +475,68 @@ def _with_items(dtype: pa.DataType, item_field: pa.Field) -> pa.DataType:
 
 def _is_without_zone(dtype: pa.DataType) -> bool:
     return bool(pat.is_date(dtype) or (pat.is_timestamp(dtype) and dtype.tz is None))
+
+
+# --------------------------------------------------------------------------------------------------
+# Drops columns, and fields below columns. Their values stay in the data files.
+
+
+def drop_columns(table: OpenTable, columns: Sequence[str], options: CommitOptions) -> OpenTable:
+    """Drop columns; see `Dataset.drop_columns`."""
+    names = check_name_list(columns, "columns")
+
+    def plan(current: OpenTable) -> Project:
+        dropped = [current.schema.field(name) for name in names]
+        check_droppable(current, {node.id for field in dropped for node in field.walk()})
+        ids = {field.id for field in dropped}
+        pruned = (_without(field, ids) for field in current.schema.fields)
+        remaining = tuple(field for field in pruned if field)
+        if not remaining:
+            raise InvalidInputError("cannot drop all columns: a table must have at least one")
+        _check_witnesses(current, remaining)
+        schema = replace(current.schema, fields=remaining)
+        return Project(tuple(schema.to_protos()), preserves_nullability=True)
+
+    return change_schema(table, plan, options)
+
+
+def _check_witnesses(table: OpenTable, remaining: Sequence[Field]) -> None:
+    """Raise an error if a struct or list stays, but not what says where it is null.
+
+    From version 2.1 on, data files hold leaves alone. A fragment without any leaf below a struct
+    would have nulls in place of its structs.
+    """
+    if table.manifest.data_storage_version <= (2, 0):
+        return
+    before = {node.id: node.leaf_ids for field in table.schema.fields for node in field.walk()}
+    remaining_leaves = ((node, node.leaf_ids) for field in remaining for node in field.walk())
+    shrunk = [
+        (node, before[node.id], leaves)
+        for node, leaves in remaining_leaves
+        if leaves != before[node.id]
+    ]
+    if not shrunk:
+        return
+    for fragment in table.manifest.fragments:
+        held = {number for file in fragment.files for number in file.fields}
+        for node, old, new in shrunk:
+            if held & old and not held & new:
+                raise UnsupportedFeatureError(
+                    f"{table.store.display}: fragment {fragment.id} has no values of the fields "
+                    f"that would remain of {node.name!r}, so that nothing would say where it is "
+                    "null; write values of one of them first (Dataset.update with mode='columns')"
+                )
+
+
+def _without(field: Field, dropped: set[int]) -> Field | None:
+    """Return a field without the fields `dropped` below it; None if nothing remains."""
+    if field.id in dropped:
+        return None
+    pruned = (_without(child, dropped) for child in field.children)
+    children = tuple(child for child in pruned if child)
+    if field.children and not children:
+        return None
+    if len(children) < len(field.children) and field.logical_type != "struct":
+        # A list cannot exist without its items, nor a map without its keys.
+        return None
+    return replace(field, children=children)

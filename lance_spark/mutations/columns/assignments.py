@@ -17,10 +17,10 @@ import pyarrow.types as pat
 from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedError
 from lance_spark.file.blobs.fields import has_blobs, input_field
 from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.logical_types import storage_type
 from lance_spark.file.schema.schema import Schema
+from lance_spark.file.schema.types import storage_type
+from lance_spark.predicates.literals import check_exact, to_array, to_scalar
 from lance_spark.scan.fragment.row_meta import META_FIELDS
-from lance_spark.scan.predicates.literals import check_exact, to_array, to_scalar
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 #: Names of the fields of a path, from the top-level column down.

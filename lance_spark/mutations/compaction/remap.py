@@ -22,11 +22,11 @@ from dataclasses import dataclass, fields, replace
 from pyroaring import BitMap
 
 from lance_spark import progress
-from lance_spark.mutations.compaction.address_map import AddressMap, BuiltPart, remapping_of
-from lance_spark.mutations.runner import FragmentTask, LocalRunner, Runner
+from lance_spark.indexes.address_map import AddressMap, BuiltPart, remapping_of
+from lance_spark.indexes.coverage import checked_section
+from lance_spark.indexes.files import INDEX_ERRORS, delete_segment_files
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.files import INDEX_ERRORS, delete_segment_files
-from lance_spark.scan.pruning.coverage import checked_section
+from lance_spark.runner import FragmentTask, LocalRunner, Runner
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.fragment_reuse import RemappedRows

@@ -33,8 +33,8 @@ from lance_spark.mutations.compaction.task import (
     metrics_of,
     reserve_fragment_ids,
 )
-from lance_spark.mutations.rewrite.fragment_rows import AddressReader, add_unique_addresses
-from lance_spark.mutations.rewrite.writer import (
+from lance_spark.mutations.rewrite.readers import AddressReader, add_unique_addresses
+from lance_spark.mutations.rewrite.writers import (
     UNLIMITED,
     MovedRowsWriter,
     Written,
@@ -51,7 +51,7 @@ from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
-from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup
+from lance_spark.table.operations.rewrite import Rewrite, RewriteGroup
 from lance_spark.table.placement import placement_of
 from lance_spark.table.rows.deletions import bitmap_of, expect_deletions, read_deletions
 from lance_spark.table.rows.u64_segments import UInt64Array

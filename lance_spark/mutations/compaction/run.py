@@ -51,8 +51,8 @@ from lance_spark.mutations.compaction.task import (
     covered_fragments,
     plan_compaction,
 )
-from lance_spark.mutations.rewrite.writer import discard, undo
-from lance_spark.mutations.runner import Runner, runner_for
+from lance_spark.mutations.rewrite.writers import discard, undo
+from lance_spark.runner import Runner, runner_for
 from lance_spark.table.bases import TargetBases
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment

@@ -1,7 +1,7 @@
 """Checks of indexes against their columns: tasks compare one segment each.
 
 A task reads the column of the fragments that the segment covers, as a build does
-(`lance_spark.mutations.indexes.column`), and the files of the segment. Its memory is that of both.
+(`lance_spark.indexes.builds`), and the files of the segment. Its memory is that of both.
 Nothing is changed.
 """
 
@@ -12,25 +12,21 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap
 
-from lance_spark.errors import (
-    InvalidInputError,
-    UnsupportedFeatureError,
-)
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.field import Field
 from lance_spark.indexes import registry
-from lance_spark.mutations.indexes.builders import builder_of_segment
-from lance_spark.mutations.indexes.checks.rows import MAX_PROBLEMS, CoveredRows, Findings, check_of
-from lance_spark.mutations.indexes.column import naming_damaged_files, read_column
+from lance_spark.indexes.builds import builder_of_segment, naming_damaged_files, read_column
+from lance_spark.indexes.checks import MAX_PROBLEMS, CoveredRows, Findings, check_of
+from lance_spark.indexes.details import index_type_of
+from lance_spark.indexes.files import INDEX_ERRORS, IndexFiles
+from lance_spark.indexes.row_sets import MovedRows
+from lance_spark.indexes.search import documents_of
+from lance_spark.indexes.table_rows import is_overlaid, value_fields
 from lance_spark.mutations.indexes.create import current_fragments
-from lance_spark.mutations.indexes.described import index_type_of
 from lance_spark.mutations.indexes.optimize import path_of
-from lance_spark.mutations.runner import FragmentTask
 from lance_spark.proto import table_pb2
+from lance_spark.runner import FragmentTask
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
-from lance_spark.scan.indexes.files import INDEX_ERRORS, IndexFiles
-from lance_spark.scan.indexes.moved_rows import MovedRows
-from lance_spark.scan.indexes.search import documents_of
-from lance_spark.scan.pruning.overlaid_rows import is_overlaid, value_fields
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.open import OpenTable
 

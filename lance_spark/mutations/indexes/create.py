@@ -10,6 +10,8 @@ from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError, UnsupportedTypeError
 from lance_spark.file.schema.field import Field
 from lance_spark.indexes import registry
+from lance_spark.indexes.builds import MODEL, Builder, builder_of, target_of, value_type
+from lance_spark.indexes.files import delete_segment_files
 from lance_spark.mutations.commits import (
     after_failure,
     at_version,
@@ -17,14 +19,9 @@ from lance_spark.mutations.commits import (
     commit_operation,
     retry_on_conflict,
 )
-from lance_spark.mutations.indexes.builder import MODEL, Builder
-from lance_spark.mutations.indexes.builders import builder_of, target_of
-from lance_spark.mutations.indexes.column import value_type
-from lance_spark.mutations.indexes.merging.segments import MergedSegment
-from lance_spark.mutations.indexes.task import IndexTask, undo_of
-from lance_spark.mutations.runner import Runner, runner_for
+from lance_spark.mutations.indexes.task import IndexTask, MergedSegment, undo_of
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.files import delete_segment_files
+from lance_spark.runner import Runner, runner_for
 from lance_spark.scan.plan import select_fragments
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment, check_unique
@@ -32,7 +29,7 @@ from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
-from lance_spark.table.operations.metadata.create_index import CreateIndex
+from lance_spark.table.operations.indexes import CreateIndex
 
 #: Rows that a segment has at most by default, if fragments are not larger.
 _MAX_SEGMENT_ROWS = 64 * 1024 * 1024

@@ -17,24 +17,85 @@ from pyroaring import BitMap
 from lance_spark import progress
 from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.file.schema.field import Field
-from lance_spark.mutations.indexes import segment_files
-from lance_spark.mutations.indexes.builder import Builder, StoredParts
-from lance_spark.mutations.indexes.builders import builder_of, target_of
-from lance_spark.mutations.indexes.column import (
+from lance_spark.indexes import builds, registry
+from lance_spark.indexes.builds import (
+    Builder,
+    StoredParts,
+    builder_of,
     column_batches,
     column_parts,
     live_rows,
     naming_damaged_files,
+    target_of,
     value_type,
+    write_files,
 )
-from lance_spark.mutations.indexes.merging.segments import MergedSegment
-from lance_spark.mutations.indexes.segment_files import write_files
-from lance_spark.mutations.runner import FragmentTask
+from lance_spark.indexes.files import IndexFiles, SegmentWriter, delete_segment_files
+from lance_spark.indexes.merges import KeptRows, SegmentSource, sets_of
+from lance_spark.indexes.row_sets import MovedRows
 from lance_spark.proto import table_pb2
+from lance_spark.runner import FragmentTask
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
-from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, delete_segment_files
+from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
+
+# --------------------------------------------------------------------------------------------------
+# Segments of an index that a task merges into the segment that it writes.
+
+
+@dataclass(frozen=True, slots=True)
+class MergedSegment:
+    """An existing segment that becomes a part of a new one. Can be pickled.
+
+    Attributes
+    ----------
+    segment : table_pb2.IndexMetadata
+    fragments : tuple of Fragment
+        The fragments whose rows the new segment takes from it.
+    moved : MovedRows or None
+        Rows that compactions moved since the segment was written; None if unknown.
+    stable_row_ids : bool
+    """
+
+    segment: table_pb2.IndexMetadata
+    fragments: tuple[Fragment, ...]
+    moved: MovedRows | None
+    stable_row_ids: bool
+
+    @property
+    def num_rows(self) -> int:
+        """The physical rows of the fragments."""
+        return sum(fragment.physical_rows for fragment in self.fragments)
+
+    def source(self, task: FragmentTask, paths: TablePaths) -> SegmentSource:
+        """Return the files of the segment, and the rows of them that stay.
+
+        Raises
+        ------
+        CorruptFileError, CorruptTableError, StorageError
+        """
+        has_addresses = indexes.holds_addresses(self.segment, self.stable_row_ids)
+        live = None
+        if not has_addresses or not _keeps_deleted(self.segment):
+            live = sets_of(live_rows(task, self.fragments, ROW_ID))
+        kept = KeptRows(
+            indexes.fragment_bitmap(self.segment) or BitMap(),
+            BitMap(fragment.id for fragment in self.fragments),
+            self.moved if has_addresses else None,
+            live,
+        )
+        return SegmentSource(IndexFiles(paths, self.segment), kept)
+
+
+def _keeps_deleted(segment: table_pb2.IndexMetadata) -> bool:
+    """Return whether addresses of deleted rows may stay in the files."""
+    index_type = registry.TYPES.get(indexes.type_of_index(segment))
+    return index_type is not None and index_type.keeps_deleted
+
+
+# --------------------------------------------------------------------------------------------------
+# The task that writes one segment of an index.
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +177,7 @@ class IndexTask(FragmentTask):
                     stored = [merged.source(self, paths) for merged in self.merged]
                 builder.write_batches(segment, batches, self.parameters, stored)
                 return
-            parts = column_parts(self, self.path, row_field, segment_files.PART_BYTES)
+            parts = column_parts(self, self.path, row_field, builds.PART_BYTES)
             sources = [merged.source(self, paths) for merged in self.merged]
             dtype = value_type(self.path[-1])
             write_files(segment, builder, dtype, parts, sources, self.parameters)

@@ -26,15 +26,18 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
+from lance_spark.indexes.builds import builder_of_segment
+from lance_spark.indexes.coverage import checked_section
+from lance_spark.indexes.details import described_of
+from lance_spark.indexes.files import IndexFiles
+from lance_spark.indexes.row_sets import MovedRows
 from lance_spark.mutations.commits import at_version, check_writable, commit_operation
-from lance_spark.mutations.indexes.builders import builder_of_segment
 from lance_spark.mutations.indexes.create import (
     IndexRequest,
     current_fragments,
     plan_index,
     segment_tasks,
 )
-from lance_spark.mutations.indexes.described import described_of
 from lance_spark.mutations.indexes.optimize import (
     can_merge,
     covered_by,
@@ -43,16 +46,13 @@ from lance_spark.mutations.indexes.optimize import (
     pieces_of,
 )
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.indexes.moved_rows import MovedRows
-from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.storage.parallel import read_all
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.history import transaction_of
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.operations.base import Conflict
-from lance_spark.table.operations.metadata.create_index import CreateIndex
+from lance_spark.table.operations.indexes import CreateIndex
 from lance_spark.table.paths import INDICES, TablePaths
 
 

@@ -34,29 +34,29 @@ from lance_spark.mutations.rewrite.overlay_files import (
     check_overlaid_fields,
     has_structs,
 )
-from lance_spark.mutations.rewrite.row_reader import (
+from lance_spark.mutations.rewrite.readers import (
     RowReader,
     check_first_field,
     replace_data_file,
     spliced_rows,
 )
-from lance_spark.mutations.rewrite.writer import (
+from lance_spark.mutations.rewrite.writers import (
     UNLIMITED,
     DeletedRowPadding,
     NewFile,
     rewrite_writer,
     undo,
 )
-from lance_spark.mutations.rows.update_task import ChangedColumns
-from lance_spark.mutations.runner import check_once
+from lance_spark.mutations.rows.update import ChangedColumns
+from lance_spark.runner import check_once
 from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
 from lance_spark.table.align import align
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.open import OpenTable
 from lance_spark.table.placement import Placement, placement_of
+from lance_spark.table.rows.addresses import OFFSET_BITS, fragment_runs
 from lance_spark.table.rows.deletions import Offsets, bitmap_of, encode_bitmap, read_deletions
-from lance_spark.table.rows.index import OFFSET_BITS, fragment_runs
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: What the files of a `ColumnRewriter` are.

@@ -2,7 +2,7 @@
 
 An overlay file has the new values of the rows that change, and of no other rows. It cannot say
 whether a struct is null, because the data files below it decide this: the children of structs are
-its cells (`lance_spark.scan.fragment.overlays`).
+its cells (`lance_spark.scan.fragment.assemble`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pyarrow as pa
 from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.file.blobs.fields import has_blobs
 from lance_spark.file.schema.field import Field
-from lance_spark.mutations.rewrite.writer import NewFile
-from lance_spark.mutations.runner import check_once
+from lance_spark.mutations.rewrite.writers import NewFile
 from lance_spark.proto import transaction_pb2
+from lance_spark.runner import check_once
 from lance_spark.scan.fragment.assemble import files_of
-from lance_spark.table.fragments import file_versions
+from lance_spark.table.fragments import files
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.open import OpenTable
-from lance_spark.table.operations.data.data_overlay import DataOverlay
+from lance_spark.table.operations.columns import DataOverlay
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def check_overlaid_fields(table: OpenTable, fields: Iterable[Field]) -> None:
     Raises UnsupportedError.
     """
     name = table.store.display
-    if table.manifest.data_storage_version == file_versions.LEGACY:
+    if table.manifest.data_storage_version == files.LEGACY:
         raise UnsupportedError(
             f'{name}: mode "overlay" needs data files of version 2.0 or later; use mode "rows"'
         )

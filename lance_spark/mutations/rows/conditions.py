@@ -24,7 +24,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lance_spark.encoding.rows import RowRanges
 from lance_spark.errors import CommitConflictError, InvalidInputError
+from lance_spark.indexes.candidates import TableIndexes
+from lance_spark.indexes.coverage import checked_section
+from lance_spark.predicates.conditions import Condition
+from lance_spark.predicates.tree import Predicate
+from lance_spark.predicates.tuples import Comparison, parse_filters
 from lance_spark.scan.fragment.row_meta import (
     FRAGMENT_ID,
     ROW_ADDRESS,
@@ -32,9 +38,8 @@ from lance_spark.scan.fragment.row_meta import (
     ROW_OFFSET,
     with_all,
 )
-from lance_spark.scan.predicates.conditions import Condition
-from lance_spark.scan.predicates.tree import Predicate
-from lance_spark.scan.predicates.tuples import Comparison, parse_filters
+from lance_spark.scan.take import RowFinder
+from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.history import manifests_with_transactions
 from lance_spark.table.manifest.versions import list_since
 from lance_spark.table.open import OpenTable
@@ -42,6 +47,54 @@ from lance_spark.table.rows.deletions import Offsets
 
 if TYPE_CHECKING:
     from lance_spark.table.operations.base import Operation
+
+
+# --------------------------------------------------------------------------------------------------
+# The rows that a change looks at: those that indexes of the table do not rule out.
+
+#: Physical rows by the id of the fragment; None for all rows.
+CandidateRows = Mapping[int, RowRanges] | None
+
+
+def candidate_rows(
+    table: OpenTable, fragments: Sequence[Fragment], conditions: Sequence[Condition]
+) -> CandidateRows:
+    """Return the rows of a version for which all conditions can hold, by its indexes.
+
+    - `fragments`: Of the version.
+    """
+    if not conditions or table.manifest.index_section is None:
+        return None
+    indexes = TableIndexes(
+        table.paths,
+        checked_section(table.paths, table.manifest),
+        table.manifest.flags.stable_row_ids,
+        fragments,
+        lambda row_ids: RowFinder(table, fragments).find(row_ids),
+    )
+    candidates = indexes.candidates(conditions)
+    return None if candidates is None else candidates.rows
+
+
+def with_candidates(
+    fragments: Iterable[Fragment], candidates: CandidateRows
+) -> tuple[Fragment, ...]:
+    """Return the fragments that have candidates."""
+    return tuple(
+        fragment for fragment in fragments if candidates is None or fragment.id in candidates
+    )
+
+
+def candidates_of(fragments: Iterable[Fragment], candidates: CandidateRows) -> CandidateRows:
+    """Return the candidates of some fragments, which have some."""
+    if candidates is None:
+        return None
+    return {fragment.id: candidates[fragment.id] for fragment in fragments}
+
+
+# --------------------------------------------------------------------------------------------------
+# Conditions that select the rows of a mutation: parsed for each attempt, and as text; and a guard
+# for those that select rows by address, while other clients change the table.
 
 #: A condition on rows: (column, operator, value), or a predicate.
 Filter = Sequence[Any] | Predicate
@@ -150,9 +203,9 @@ def _address_columns(table: OpenTable, names: Iterable[str]) -> list[str]:
 
 def _vacated_by(operation: Operation | None, fragments: frozenset[int]) -> Collection[int]:
     """Return the fragments whose rows an operation may have moved."""
-    from lance_spark.table.operations.data.merge import Merge
-    from lance_spark.table.operations.data.rewrite import Rewrite
-    from lance_spark.table.operations.data.update import Update
+    from lance_spark.table.operations.columns import Merge
+    from lance_spark.table.operations.rewrite import Rewrite
+    from lance_spark.table.operations.update import Update
 
     if isinstance(operation, Rewrite):
         return fragments & operation.touched_fragments
@@ -196,11 +249,11 @@ def parse_conditions(table: OpenTable, filters: Iterable[Filter] | None) -> tupl
     predicates: list[Condition] = [part for part in parts if isinstance(part, Predicate)]
     expressions = [part for part in parts if _is_arrow(part)]
     for expression in expressions:
-        from lance_spark.scan.predicates.arrow.condition import arrow_condition
+        from lance_spark.predicates.arrow import arrow_condition
 
         predicates.append(arrow_condition(expression, schema))
     for text in (part for part in parts if isinstance(part, str)):
-        from lance_spark.scan.predicates.sql import parse_local
+        from lance_spark.predicates.sql import parse_local
 
         predicates.append(parse_local(text, schema))
     tuples = [

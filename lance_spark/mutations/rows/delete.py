@@ -21,38 +21,32 @@ from pyroaring import BitMap
 
 from lance_spark import progress
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.commits import (
-    at_version,
-    commit_rows,
-    retry_on_conflict,
-)
+from lance_spark.mutations.commits import at_version, commit_rows, retry_on_conflict
 from lance_spark.mutations.mem_wal import check_rows_changeable
-from lance_spark.mutations.rewrite.fragment_rows import matching_offsets
-from lance_spark.mutations.rewrite.writer import Written, undo
-from lance_spark.mutations.rows.candidates import (
-    CandidateRows,
-    candidate_rows,
-    candidates_of,
-    with_candidates,
-)
+from lance_spark.mutations.rewrite.readers import matching_offsets
+from lance_spark.mutations.rewrite.writers import Written, undo
 from lance_spark.mutations.rows.conditions import (
+    CandidateRows,
     Filter,
     address_check,
+    candidate_rows,
+    candidates_of,
     conditions_of,
     describe,
     parse_conditions,
+    with_candidates,
 )
-from lance_spark.mutations.runner import FragmentTask, LocalRunner, Runner, check_once, runner_for
-from lance_spark.scan.predicates.conditions import Condition
+from lance_spark.predicates.conditions import Condition
+from lance_spark.runner import FragmentTask, LocalRunner, Runner, check_once, runner_for
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.files import DeletionFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
-from lance_spark.table.operations.data.delete import Delete
-from lance_spark.table.operations.data.row_deletions import with_deletion_file
+from lance_spark.table.operations.update import Delete, with_deletion_file
 from lance_spark.table.paths import TablePaths, deletion_path
+from lance_spark.table.rows.addresses import OFFSET_BITS
 from lance_spark.table.rows.deletions import (
     Offsets,
     bitmap_of,
@@ -61,7 +55,6 @@ from lance_spark.table.rows.deletions import (
     read_deletions,
     write_deletions,
 )
-from lance_spark.table.rows.index import OFFSET_BITS
 
 #: Limits of one task: rows, unless it is a single large fragment, and fragments.
 _TASK_ROWS = 1 << 18

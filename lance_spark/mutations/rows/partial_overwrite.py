@@ -28,21 +28,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.row_ranges import RowRanges, in_all, in_any
+from lance_spark.encoding.rows import RowRanges, in_all, in_any
 from lance_spark.errors import CommitConflictError, InvalidInputError, InvalidOptionError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.commits import commit_rows, retry_on_conflict
 from lance_spark.mutations.rows.conditions import Filter
 from lance_spark.mutations.rows.delete import RowsByFragment, deletion_effects, run_delete
-from lance_spark.mutations.runner import LocalRunner, Runner
-from lance_spark.scan.predicates.conditions import RangePruner
-from lance_spark.scan.predicates.tree import Column, Predicate
+from lance_spark.predicates.conditions import RangePruner
+from lance_spark.predicates.tree import Column, Predicate
+from lance_spark.runner import LocalRunner, Runner
 from lance_spark.table.commit.options import CommitOptions
-from lance_spark.table.commit.write_job import WriteJob, WriteStrategy
+from lance_spark.table.commit.write import WriteJob, WriteStrategy
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
-from lance_spark.table.operations.data.update import Update
+from lance_spark.table.operations.update import Update
 
 #: Number of tasks that search fragments at the same time.
 _THREADS = 16

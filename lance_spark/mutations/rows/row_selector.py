@@ -21,7 +21,7 @@ import numpy as np
 from lance_spark.encoding.rows import distinct
 from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.mutations.rows.conditions import RowAddressGuard
-from lance_spark.scan.fragment.selection import live_to_physical
+from lance_spark.scan.fragment.reader import live_to_physical
 from lance_spark.scan.take import (
     RowFinder,
     by_fragment,
@@ -31,8 +31,8 @@ from lance_spark.scan.take import (
 )
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.open import OpenTable
+from lance_spark.table.rows.addresses import OFFSET_BITS, offsets_by_fragment
 from lance_spark.table.rows.deletions import Offsets, expect_deletions, read_deletions
-from lance_spark.table.rows.index import OFFSET_BITS, offsets_by_fragment
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 

@@ -9,29 +9,187 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding.arrow_blocks import with_dictionaries
-from lance_spark.encoding.nulls import nulls
+from lance_spark.encoding.blocks import nulls, with_dictionaries
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import UnsupportedEncodingError
+from lance_spark.file.arrays import holds_matrices, without_slices
 from lance_spark.file.blobs.fields import PLACE
-from lance_spark.file.matrices import holds_matrices, without_slices
+from lance_spark.file.open import DataFileReader, open_file
+from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.reader import PAGE_BYTES, FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.nested import Lengths
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.blob_descriptors import BlobDescriptors
-from lance_spark.scan.blob_loader import BlobLoader
-from lance_spark.scan.fragment.assemble import FieldPart, assemble, locate
-from lance_spark.scan.fragment.fragment_files import FragmentFiles
-from lance_spark.scan.fragment.row_meta import COMPUTED
+from lance_spark.scan.blobs import BlobDescriptors, BlobLoader
+from lance_spark.scan.fragment.assemble import FieldPart, Overlays, assemble, files_of, locate
+from lance_spark.scan.fragment.row_meta import COMPUTED, RowMeta
+from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.prefetch import StoredFields
-from lance_spark.scan.row_size import estimate_row_bytes, fixed_width
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.row_counts import check_row_count
+from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.deletions import read_deletions
+
+# --------------------------------------------------------------------------------------------------
+# The data files of one fragment, opened when they are first read and shared by its readers.
+
+NO_READERS: Mapping[int, DataFileReader] = MappingProxyType({})
+
+
+class FragmentFiles:
+    """The open files of a fragment, and their overlays and other parts besides its columns.
+
+    - `paths`: Opens the table's files.
+    - `open_files`: Files that an earlier reader left open; `release` returns them.
+    - `first_position`: Position of the fragment's first live row in the table's order; `_rowoffset`
+      needs it.
+    - `readers`: Data files that are open, by number; closed with this object.
+    - `physical_rows`: Rows of the fragment, deleted rows included.
+    - `file_of`: Number of the data file that holds a field, by the field's id.
+    """
+
+    def __init__(
+        self,
+        paths: TablePaths,
+        fragment: Fragment,
+        open_files: OpenFiles | None = None,
+        first_position: int | None = None,
+        readers: Mapping[int, DataFileReader] = NO_READERS,
+    ) -> None:
+        self.paths = paths
+        self.fragment = fragment
+        self.physical_rows = fragment.physical_rows
+        self.file_of = files_of(fragment)
+        self.meta = RowMeta(fragment, first_position, self.deleted, paths)
+        self.overlays = Overlays(paths, fragment) if fragment.has_overlays else None
+        self._open_files = open_files
+        self._readers = dict(readers)
+        self._columns: dict[int, dict[int, int]] = {}
+        self._deleted: RowNumbers | None = None
+
+    def expect(self, numbers: Iterable[int]) -> None:
+        """Begin to read the ends of data files and the deletion file, if they are remote.
+
+        Otherwise each would be requested after the one before has arrived.
+        """
+        if self.paths.store.is_local:
+            return
+        for number in numbers:
+            if number >= 0 and number not in self._readers:
+                self.paths.expect_data_file(self.fragment.files[number])
+        if self.fragment.deletion_file is not None and self._deleted is None:
+            self.paths.expect_deletion_file(self.fragment.deletion_file, self.fragment.id)
+
+    def reader(self, number: int) -> DataFileReader:
+        """Return the reader of a data file, by the file's number in the fragment.
+
+        Raises CorruptTableError: the file has another number of rows than the manifest says.
+        """
+        reader = self._readers.get(number)
+        if reader is None:
+            reader = self._readers[number] = self._open(number)
+        return reader
+
+    def columns_of(self, number: int) -> dict[int, int]:
+        """Return the column of each field in a data file, by the field's id."""
+        columns = self._columns.get(number)
+        if columns is None:
+            file = self.fragment.files[number]
+            columns = dict(zip(file.fields, file.column_indices, strict=False))
+            self._columns[number] = columns
+        return columns
+
+    def deleted(self) -> RowNumbers:
+        """Return the offsets of the deleted rows, increasing. They are read once."""
+        if self._deleted is None:
+            self._deleted = self._read_deleted()
+        return self._deleted
+
+    def close(self, metrics: ScanMetrics) -> None:
+        """Close the files, and add the counts of their reads to `metrics`."""
+        for reader in self._readers.values():
+            metrics.add_source(reader.source)
+            reader.close()
+        self._readers.clear()
+        if self.overlays is not None:
+            self.overlays.close()
+
+    def release(self, metrics: ScanMetrics) -> None:
+        """Return the files to the `OpenFiles` that they came from, for the next reader.
+
+        The counts of their reads are added to `metrics`.
+        """
+        if self._open_files is not None:
+            for number, reader in self._readers.items():
+                metrics.add_source(reader.source)
+                file = self.fragment.files[number]
+                self._open_files.give_back((file.base_id, file.path), reader)
+            self._readers.clear()
+
+    def _open(self, number: int) -> DataFileReader:
+        file = self.fragment.files[number]
+        reader = None
+        if self._open_files is not None:
+            reader = self._open_files.take_out((file.base_id, file.path))
+        if reader is None:
+            reader = open_file(self.paths.open_data_file(file), file.fields)
+        check_row_count(reader, self.fragment)
+        return reader
+
+    def _read_deleted(self) -> RowNumbers:
+        return read_deletions(self.paths, self.fragment)
+
+
+# --------------------------------------------------------------------------------------------------
+# Estimates of the bytes of a decoded row, made before decoding.
+
+#: Typical decoded bytes per stored byte of compressed strings, lists and dictionaries.
+INFLATION = 3.0
+
+
+def fixed_width(data_type: pa.DataType) -> float | None:
+    """Return the bytes of one value, or None if values of the type differ in size."""
+    if pa.types.is_null(data_type):
+        return 0.0
+    if pa.types.is_fixed_size_list(data_type):
+        item = fixed_width(data_type.value_type)
+        return None if item is None else item * data_type.list_size
+    if pa.types.is_struct(data_type):
+        widths = [fixed_width(field.type) for field in data_type]
+        return None if None in widths else sum(w for w in widths if w is not None)
+    if pa.types.is_fixed_size_binary(data_type):
+        # Arrow counts its bits modulo 2^32.
+        return float(data_type.byte_width)
+    try:
+        return float(data_type.bit_width) / 8
+    except ValueError:
+        return None
+
+
+def estimate_row_bytes(schema: pa.Schema, stored: Sequence[float | None]) -> float:
+    """Estimate the decoded bytes of one row.
+
+    - `stored`: Bytes that a row of each column takes on storage; None where the column is not
+      stored.
+    """
+    total = 0.0
+    for field, stored_bytes in zip(schema, stored, strict=True):
+        width = fixed_width(field.type)
+        if width is None:
+            width = 16.0 + INFLATION * (stored_bytes or 0.0)
+        total += width
+    return total
+
+
+# --------------------------------------------------------------------------------------------------
+# The reader of some columns of a fragment: physical rows in, record batches out, no filter.
 
 #: Decoded bytes that a window aims at. Large enough that a decoder's fixed cost per call vanishes,
 #: small enough for a worker's memory.

@@ -265,7 +265,7 @@ class RowMeta:
             return self._version_of(field_id, rows)
         if field_id == ROW_ID.id and (ids := self._stable_ids(rows)) is not None:
             return ids
-        from lance_spark.table.rows.index import first_address
+        from lance_spark.table.rows.addresses import first_address
 
         return _numbers(rows).astype(np.uint64) + np.uint64(first_address(self._fragment))
 

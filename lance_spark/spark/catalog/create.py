@@ -25,10 +25,10 @@ from lance_spark.errors import (
 )
 from lance_spark.namespace import TableEntry
 from lance_spark.spark.catalog import properties
-from lance_spark.spark.catalog.column_fields import table_schema
 from lance_spark.spark.catalog.names import Catalog, is_path, options_of
 from lance_spark.spark.catalog.tables import loaded
 from lance_spark.spark.options.write import WriteOptions
+from lance_spark.spark.types.mapping import table_schema
 from lance_spark.spark.write.new_table import NewTable, begin_new_table
 from lance_spark.storage.uri import parse_uri
 

@@ -29,8 +29,8 @@ from lance_spark.errors import (
     TableNotFoundError,
 )
 from lance_spark.namespace import Namespace, TableEntry, connect
-from lance_spark.namespace.identifiers import Identifier, display
-from lance_spark.storage.options.fsspec_options import parse_flag
+from lance_spark.namespace.base import Identifier, display
+from lance_spark.storage.options import parse_flag
 
 DEFAULT_IMPL = "dir"
 #: The only namespace of a catalog with `single_level_ns`.

@@ -21,11 +21,15 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidOptionError
-from lance_spark.file.schema.logical_types import ARROW_JSON, EXTENSION_NAME
 from lance_spark.file.schema.schema import Schema
+from lance_spark.file.schema.types import ARROW_JSON, EXTENSION_NAME
 from lance_spark.namespace import TableEntry
-from lance_spark.spark.options.declared import DEFAULT_BLOB_HANDLING
-from lance_spark.spark.options.names import COLUMN_KEYS, PARTITION_BY, SYNONYMS
+from lance_spark.spark.options.declared import (
+    COLUMN_KEYS,
+    DEFAULT_BLOB_HANDLING,
+    PARTITION_BY,
+    SYNONYMS,
+)
 from lance_spark.spark.options.values import column_names
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.field_metadata import JSON_MARK
@@ -156,7 +160,7 @@ def of_new_columns(stored: Mapping[str, str], names: Iterable[str]) -> dict[str,
     if not options:
         return {}
 
-    from lance_spark.spark.options.split import split_options
+    from lance_spark.spark.options.read import split_options
 
     wanted = {name.lower() for name in names}
     columns = split_options(options).columns

@@ -15,11 +15,10 @@ from pyspark.sql.types import StructType
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidOptionError, UnsupportedError
 from lance_spark.spark.catalog import tables
-from lance_spark.spark.catalog.column_fields import catalog_schema
 from lance_spark.spark.catalog.names import Catalog, options_of
-from lance_spark.spark.options.names import canonical
+from lance_spark.spark.options.declared import canonical
 from lance_spark.spark.options.read import ReadOptions, with_offsets
-from lance_spark.spark.types.mapping import to_spark_schema
+from lance_spark.spark.types.mapping import catalog_schema, to_spark_schema
 
 #: Options that name the version that a query reads.
 _REFERENCES = frozenset({"version", "tag", "branch", "timestamp"})

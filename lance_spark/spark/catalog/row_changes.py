@@ -28,14 +28,18 @@ from lance_spark.file.writer import check_types
 from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.column_rewriter import changed_columns, overlay_files
 from lance_spark.mutations.rewrite.overlay_files import check_overlaid_fields
-from lance_spark.mutations.rewrite.row_reader import check_first_field
-from lance_spark.mutations.rewrite.row_rewriter import write_held
-from lance_spark.mutations.rewrite.writer import undo
+from lance_spark.mutations.rewrite.readers import check_first_field
+from lance_spark.mutations.rewrite.writers import undo, write_held
 from lance_spark.mutations.rows.delete import FragmentDeletion, commit_deletes, delete_rows
-from lance_spark.mutations.rows.update import commit_moved_rows, commit_updates
-from lance_spark.mutations.rows.update_mode import can_rewrite_columns, columns_are_cheaper
-from lance_spark.mutations.rows.update_task import Mode, UpdateResult
-from lance_spark.mutations.runner import (
+from lance_spark.mutations.rows.update import (
+    Mode,
+    UpdateResult,
+    can_rewrite_columns,
+    columns_are_cheaper,
+    commit_moved_rows,
+    commit_updates,
+)
+from lance_spark.runner import (
     delete_orphans,
     delete_orphans_of_failed_job,
     new_tag,

@@ -12,33 +12,195 @@ Other connectors call them the same without `lance_`, and have the same paramete
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from lance_spark.errors import InvalidInputError
+from lance_spark.indexes.text.queries import query_of_json, query_to_json
+from lance_spark.keywords import declared_by
 from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX, ROW_ADDRESS, ROW_ID, SCORE
-from lance_spark.scan.text.query_json import query_of_json, query_to_json
+from lance_spark.scan.search_keywords import VectorIndexKeywords
 from lance_spark.spark.catalog.names import entry_of, options_of
-from lance_spark.spark.catalog.search_arguments import (
-    HYBRID,
-    NEAREST_KEYS,
-    READ_FLAGS,
-    TEXT,
-    VECTORS,
-    Signature,
-    values_of,
-)
 from lance_spark.spark.catalog.tables import opened
-from lance_spark.spark.options.names import FULL_TEXT_LIMIT, NEAREST_SHARES
+from lance_spark.spark.options.declared import FULL_TEXT_LIMIT, NEAREST_SHARES, SearchReadKeywords
 from lance_spark.spark.options.read import ReadOptions
-from lance_spark.spark.read.hybrid import (
+from lance_spark.spark.read.searches import (
     DEFAULT_RRF_K,
     RELEVANCE,
     Hybrid,
     RowMatch,
+    Step,
+    last_steps,
+    nearest_steps,
     num_candidates,
+    text_steps,
 )
-from lance_spark.spark.read.search_steps import Step, last_steps, nearest_steps, text_steps
+
+# --------------------------------------------------------------------------------------------------
+# Arguments of the table functions of searches, checked.
+
+
+class ArgumentType(NamedTuple):
+    """The values that a parameter takes.
+
+    - `text`: What errors call them.
+    - `has`: Whether a value is one of them.
+    """
+
+    text: str
+    has: Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A table function.
+
+    - `positional`: Parameters whose arguments need no names.
+    - `nullable`: Parameters for which NULL has a meaning. Elsewhere NULL is the default.
+    """
+
+    positional: tuple[str, ...]
+    required: tuple[str, ...]
+    parameters: Mapping[str, ArgumentType]
+    nullable: tuple[str, ...] = ("limit",)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_vector(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_number, value))
+
+
+_STRING = ArgumentType("a string", lambda value: isinstance(value, str))
+_ROWS = ArgumentType("a number of rows", _is_count)
+_COUNT = ArgumentType("a whole number", _is_count)
+_NUMBER = ArgumentType("a number", _is_number)
+_FLAG = ArgumentType("true or false", lambda value: isinstance(value, bool))
+_NAMES = ArgumentType(
+    "an array of names",
+    lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
+)
+_VERSION = ArgumentType(
+    "a version, a tag or a branch",
+    lambda value: isinstance(value, int | str) and not isinstance(value, bool),
+)
+_VECTOR = ArgumentType(
+    "an array of numbers, or an array of such arrays",
+    lambda value: (
+        _is_vector(value)
+        or (isinstance(value, list) and bool(value) and all(map(_is_vector, value)))
+    ),
+)
+#: Other names of parameters, which other connectors have.
+_SYNONYMS = {
+    "search_query": "query",
+    "num_results": "limit",
+    "k": "limit",
+    "metric": "distance_type",
+    "metric_type": "distance_type",
+    "num_candidates": "candidates",
+    "candidate_count": "candidates",
+}
+#: Types of parameters by the types of the keywords of `LanceTable`.
+_TYPES = {"bool": _FLAG, "str | None": _STRING, "int | None": _COUNT}
+_OF_READS = {name: _TYPES[item.type] for name, item in declared_by(SearchReadKeywords).items()}
+#: Parameters that are options of a read, and add to it what they name.
+READ_FLAGS = tuple(
+    name for name, item in declared_by(SearchReadKeywords).items() if item.keyword.default is False
+)
+#: Parameters that are keys of `nearest`.
+NEAREST_KEYS = tuple(declared_by(VectorIndexKeywords))
+_SHARED = {
+    "columns": _NAMES,
+    "offset": _ROWS,
+    "version": _VERSION,
+    "branch": _STRING,
+    **_OF_READS,
+}
+_OF_TEXT = {"query": _STRING, "limit": _ROWS, "search_columns": _NAMES}
+_OF_VECTORS = {
+    "query_vector": _VECTOR,
+    "limit": _ROWS,
+    "vector_column": _STRING,
+    "distance_type": _STRING,
+    **dict.fromkeys(NEAREST_KEYS, _COUNT),
+    "lower_bound": _NUMBER,
+    "upper_bound": _NUMBER,
+    "bypass_vector_index": _FLAG,
+}
+TEXT = Signature(
+    ("table", "query", "limit"),
+    ("table", "query"),
+    {"table": _STRING, **_OF_TEXT, **_SHARED},
+)
+VECTORS = Signature(
+    ("table", "query_vector", "limit"),
+    ("table", "query_vector"),
+    {"table": _STRING, **_OF_VECTORS, **_SHARED},
+    nullable=(),
+)
+HYBRID = Signature(
+    ("table", "query_vector", "query", "limit"),
+    ("table", "query_vector", "query"),
+    {
+        "table": _STRING,
+        **_OF_VECTORS,
+        **_OF_TEXT,
+        "candidates": _ROWS,
+        "rrf_k": _NUMBER,
+        **_SHARED,
+    },
+    nullable=(),
+)
+
+
+def values_of(
+    signature: Signature, function: str, positional: Sequence[Any], named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call by the names of the parameters.
+
+    - `function`: The name that the call has.
+
+    Raises InvalidInputError.
+    """
+    if len(positional) > len(signature.positional):
+        raise InvalidInputError(
+            f"{function}: arguments after {', '.join(signature.positional)} must have names, such "
+            "as columns => array('id')"
+        )
+    pairs = [*zip(signature.positional, positional, strict=False)]
+    pairs += [(_SYNONYMS.get(name.lower(), name.lower()), value) for name, value in named.items()]
+    values: dict[str, Any] = {}
+    for name, value in pairs:
+        if name not in signature.parameters:
+            raise InvalidInputError(
+                f"{function} has no parameter {name}; it has {', '.join(signature.parameters)}"
+            )
+        if name in values:
+            raise InvalidInputError(f"{function}: argument {name} is given twice; remove one")
+        expected = signature.parameters[name]
+        if value is not None and not expected.has(value):
+            raise InvalidInputError(f"{function}: {name} must be {expected.text}, not {value!r}")
+        values[name] = value
+    for name in signature.required:
+        if values.get(name) is None:
+            raise InvalidInputError(f"{function}: argument {name} is missing")
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None or name in signature.nullable
+    }
+
+
+# --------------------------------------------------------------------------------------------------
+# The table functions of searches: of a table by name or path, by text, by vectors, or by both.
 
 #: Number of rows by default, as in other connectors.
 DEFAULT_LIMIT = 10
@@ -124,7 +286,7 @@ class _SearchCall:
         options : mapping
             Options of the table alone.
         """
-        from lance_spark.scan.vectors.columns import VectorType
+        from lance_spark.indexes.vectors.columns import VectorType
         from lance_spark.spark.read.reader import open_table
 
         values = self._values
@@ -234,7 +396,7 @@ class _SearchCall:
     def _nearest(self, k: int | None) -> dict[str, Any]:
         # Only a search of texts can return all rows.
         assert k is not None
-        from lance_spark.scan.vectors.query import parse_nearest
+        from lance_spark.indexes.vectors.query import parse_nearest
 
         values = self._values
         nearest: dict[str, Any] = {
@@ -275,7 +437,7 @@ def _described(options: dict[str, Any]) -> dict[str, Any]:
 
     Spark shows errors of a planned scan with a traceback.
     """
-    from lance_spark.dataset.full_text import parsed_query
+    from lance_spark.dataset.queries import parsed_query
     from lance_spark.spark.read.planning import known_columns
     from lance_spark.spark.read.projection import visible_schema
     from lance_spark.spark.read.reader import open_table, option_filter
@@ -288,7 +450,7 @@ def _described(options: dict[str, Any]) -> dict[str, Any]:
     if parsed.full_text_query is not None:
         parsed_query(dataset._table, query_of_json(parsed.full_text_query))
     if parsed.nearest is not None:
-        from lance_spark.scan.vectors.query import parse_nearest
+        from lance_spark.indexes.vectors.query import parse_nearest
 
         dataset._reader.check_nearest(parse_nearest(parsed.nearest))
     schema = to_spark_schema(visible_schema(dataset, parsed))

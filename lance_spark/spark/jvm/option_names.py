@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lance_spark.spark.options.names import STATE_NAMES, VIEW_NAMES
+from lance_spark.spark.options.declared import STATE_NAMES, VIEW_NAMES
 
 #: The name of the file that the text would have.
 FILE = "OptionNames.java"

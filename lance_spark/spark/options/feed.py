@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from lance_spark.errors import InvalidOptionError, error_context
 from lance_spark.spark.options.declared import FeedFields
-from lance_spark.spark.options.option import parsed
 from lance_spark.spark.options.read import ReadOptions
-from lance_spark.spark.options.values import moment
+from lance_spark.spark.options.values import moment, parsed
 from lance_spark.storage.uri import parse_uri
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.spark.options import values
 from lance_spark.spark.options.declared import DYNAMIC, OverwriteFields
-from lance_spark.spark.options.option import parsed
+from lance_spark.spark.options.values import parsed
 from lance_spark.spark.options.write import WriteOptions
-from lance_spark.table.commit.idempotency import WriteToken
+from lance_spark.table.commit.options import WriteToken
 
 if TYPE_CHECKING:
-    from lance_spark.scan.predicates.sql import SqlSettings
+    from lance_spark.predicates.sql import SqlSettings
     from lance_spark.spark.pushdown.request import Version
     from lance_spark.spark.write.new_table import NewTable
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.predicates.sql import SPARK_NAMES, SqlSettings, parse_predicate
-from lance_spark.scan.predicates.tree import Predicate
+from lance_spark.predicates.sql import SPARK_NAMES, SqlSettings, parse_predicate
+from lance_spark.predicates.tree import Predicate
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from typing import Any
 
 from lance_spark.errors import InvalidOptionError
 from lance_spark.spark.options.declared import (
+    FILTER_TREE,
     OverwriteFields,
     StreamFields,
     UpsertFields,
     WriteFields,
 )
-from lance_spark.spark.options.names import FILTER_TREE
-from lance_spark.spark.options.option import parsed
-from lance_spark.spark.options.split import naming_path, split_options
+from lance_spark.spark.options.read import naming_path, split_options
+from lance_spark.spark.options.values import parsed
 
 NO_PATH_ON_WRITE = (
     "option path is missing: set it to the folder or URI of the table, as in "

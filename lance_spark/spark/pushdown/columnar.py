@@ -27,8 +27,10 @@ is in shared memory, so that the row is sent at once.
 
 from __future__ import annotations
 
+import mmap
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -36,10 +38,224 @@ import pyarrow.types as pat
 from pyspark.sql import types as spark
 
 from lance_spark.errors import UnsupportedTypeError
-from lance_spark.spark.pushdown.request import set_fields
-from lance_spark.spark.pushdown.shared_memory import PLACE_BYTES, SharedMemory, shared_memory
-from lance_spark.spark.types.arrow_buffers import LONG_DIGITS, unscaled
+from lance_spark.spark.pushdown.request import refused, set_fields
+from lance_spark.spark.types.convert import (
+    LONG_DIGITS,
+    OffsetsTooLarge,
+    list_window,
+    unscaled,
+    validity,
+)
 from lance_spark.spark.types.mapping import batch_schema
+
+# --------------------------------------------------------------------------------------------------
+# Memory that a worker of Spark shares with its JVM, for batches of columns.
+#
+# A batch that travels over a socket is copied into the kernel, out of it, and several times in the
+# JVM. The JVM reads a batch in shared memory where the worker has written it. Only Linux has the
+# file in memory that this needs; elsewhere all batches travel over the socket. A worker has one
+# such file, which lives as long as the worker and every mapping of it.
+#
+# ```
+# int64 at 0       id, chosen at random
+# int64 at 8       1 when the JVM has mapped the memory
+# int64 at 16      number of the last batch that the JVM has read
+# from 4096 on     `PLACES` batches of at most `PLACE_BYTES`: batch `n` is in place `n % PLACES`
+# ```
+#
+# The worker offers the memory with its first large batch. It uses the memory once the JVM has
+# mapped it, which a setting may forbid. The worker writes to a place again when the JVM has read
+# its batch. A worker that waits longer than `PATIENCE` seconds sends the batch over the socket,
+# where Spark stops it if the JVM wants no more rows.
+
+PLACES = 3
+PLACE_BYTES = 4 << 20
+#: Seconds that a worker waits for a place.
+PATIENCE = 1.0
+#: Seconds between two looks at the number of the last batch that the JVM has read: first, and at
+#: most. Each pause is twice as long as the pause before it.
+_PAUSE, _LONGEST_PAUSE = 0.0001, 0.002
+
+_ID, _MAPPED, _READ = range(3)
+_FIRST_PLACE = 4096
+
+
+class SharedMemory:
+    """The memory of a worker.
+
+    - `name`: Name of the file, by which the JVM maps it.
+    - `id`: Differs from the id of an earlier process whose memory had the same name.
+    - `number`: Number of the last batch.
+
+    Raises OSError: the system has no such memory.
+    """
+
+    def __init__(self) -> None:
+        size = _FIRST_PLACE + PLACES * PLACE_BYTES
+        self._file = os.memfd_create("lance_spark", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self._file, size)
+            _seal(self._file)
+            self._bytes = memoryview(mmap.mmap(self._file, size))
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._header = np.frombuffer(self._bytes, np.int64, 3)
+        self.name = f"/proc/{os.getpid()}/fd/{self._file}"
+        self.id = int.from_bytes(os.urandom(8), "little", signed=True)
+        self._header[_ID] = self.id
+        self.number = 0
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the JVM has mapped the memory."""
+        return bool(self._header[_MAPPED])
+
+    def next_place(self) -> tuple[int, pa.Buffer] | None:
+        """Return the offset of the next batch, and the memory for it; None if none became free.
+
+        `number` is the number of the batch then.
+        """
+        deadline, pause = time.monotonic() + PATIENCE, _PAUSE
+        while self._header[_READ] < self.number + 1 - PLACES:
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        self.number += 1
+        offset = _FIRST_PLACE + self.number % PLACES * PLACE_BYTES
+        return offset, pa.py_buffer(self._bytes[offset : offset + PLACE_BYTES])
+
+
+def _seal(file: int) -> None:
+    """Forbid all processes to change the size: a read past the end would end the JVM."""
+    import fcntl
+
+    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
+
+
+#: The memory of a process by its id: a forked process must not write into its parent's.
+_memories: dict[int, SharedMemory | None] = {}
+
+
+def shared_memory() -> SharedMemory | None:
+    """Return the memory of this process, made by the first call; None if the system has none."""
+    process = os.getpid()
+    if process not in _memories:
+        try:
+            _memories[process] = SharedMemory()
+        except (AttributeError, OSError):
+            # Another system than Linux, or one that forbids such files.
+            _memories[process] = None
+    return _memories[process]
+
+
+# --------------------------------------------------------------------------------------------------
+# Packed arrays: arrays of numbers that travel to Spark as the bytes of their items.
+#
+# Spark reads the items of an array from Arrow's vectors one by one, but copies a binary value at
+# once. The rule of Spark's optimizer asks for bytes and makes arrays of them (`Packing.java`). A
+# packed column becomes two columns, of which the second follows after all others:
+#
+# | column | in batches without null items | in other batches |
+# | --- | --- | --- |
+# | the column's name | the items' bytes, little-endian; null for a null array | null |
+# | `__lance_items_0`, `__lance_items_1`, ... | null | the array |
+#
+# The bytes are the bytes of Arrow's buffers. Only offsets are computed.
+
+#: Prefix of the names of the columns that follow after all others.
+ITEMS = "__lance_items_"
+
+_INT32_MAX = 2**31 - 1
+_NUMBERS = (
+    spark.ByteType,
+    spark.ShortType,
+    spark.IntegerType,
+    spark.LongType,
+    spark.FloatType,
+    spark.DoubleType,
+)
+
+
+def pack(schema: spark.StructType, names: Sequence[str]) -> None:
+    """Pack columns of a schema in place.
+
+    Raises UnsupportedError: a named column is not an array of numbers.
+    """
+    fields = list(schema.fields)
+    items: list[spark.StructField] = []
+    for name in names:
+        index = schema.names.index(name) if name in schema.names else -1
+        if index < 0 or not _is_packable(fields[index].dataType):
+            raise refused("a packed column is not an array of numbers", name)
+        items.append(spark.StructField(f"{ITEMS}{len(items)}", fields[index].dataType))
+        fields[index] = spark.StructField(name, spark.BinaryType(), True, fields[index].metadata)
+    set_fields(schema, [*fields, *items])
+
+
+def packed(batches: Iterator[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield batches with some of their columns packed.
+
+    A batch whose bytes are more than 32-bit offsets can address is split.
+
+    - `names`: Names of columns that are lists of numbers.
+    """
+    for batch in batches:
+        yield from _packed(batch, names)
+
+
+def _packed(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    columns, fields = list(batch.columns), list(batch.schema)
+    try:
+        for number, name in enumerate(names):
+            index = batch.schema.get_field_index(name)
+            array = columns[index]
+            packed_array = _bytes_of(array)
+            if packed_array is None:
+                columns[index] = pa.nulls(len(array), pa.binary())
+                columns.append(array)
+            else:
+                columns[index] = packed_array
+                columns.append(pa.nulls(len(array), array.type))
+            fields[index] = pa.field(name, pa.binary())
+            fields.append(pa.field(f"{ITEMS}{number}", array.type))
+    except OffsetsTooLarge:
+        half = batch.num_rows // 2
+        yield from _packed(batch.slice(0, half), names)
+        yield from _packed(batch.slice(half), names)
+        return
+    # Spark refuses columns that may be null where the schema says that they are not.
+    yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _bytes_of(array: pa.Array) -> pa.Array | None:
+    """Return the bytes of each list; None if an item of any list is null."""
+    offsets, first, last = list_window(array)
+    items = array.values.slice(first, last - first)
+    if items.null_count:
+        return None
+    width = items.type.bit_width // 8
+    if (last - first) * width > _INT32_MAX:
+        if len(array) > 1:
+            raise OffsetsTooLarge
+        return None
+    data = items.buffers()[1]
+    if data is not None:
+        data = data.slice(items.offset * width, len(items) * width)
+    ends = pa.py_buffer(np.frombuffer(offsets, np.int32, len(array) + 1) * np.int32(width))
+    return pa.Array.from_buffers(
+        pa.binary(), len(array), [validity(array), ends, data], array.null_count
+    )
+
+
+def _is_packable(data_type: spark.DataType) -> bool:
+    return isinstance(data_type, spark.ArrayType) and isinstance(data_type.elementType, _NUMBERS)
+
+
+# --------------------------------------------------------------------------------------------------
+# Columnar scans: Spark gets batches of columns in place of rows.
 
 #: What a scan answers that returns columns.
 YES = "yes"

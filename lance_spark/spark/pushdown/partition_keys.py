@@ -30,17 +30,17 @@ from pyspark.sql.types import StructField, StructType
 
 from lance_spark.errors import LanceError
 from lance_spark.file.schema.field import Field
+from lance_spark.indexes.aggregates import single_values
 from lance_spark.mem_wal.sharding import BUCKET, evaluate_sharding_spec, num_buckets_of
+from lance_spark.mem_wal.table.details import ShardingSpec, decode, find_index
 from lance_spark.proto import table_pb2
-from lance_spark.scan.pruning.single_values import single_values
 from lance_spark.scan.task import FragmentSlice
-from lance_spark.spark.read.ordering import type_name
+from lance_spark.spark.read.estimate import type_name
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.convert import BatchConverter
 from lance_spark.spark.types.mapping import batch_schema
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes.sections import read_section
-from lance_spark.table.mem_wal.details import ShardingSpec, decode, find_index
 
 if TYPE_CHECKING:
     from lance_spark.spark.read.planning import LancePartition, Plan

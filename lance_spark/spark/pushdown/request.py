@@ -31,7 +31,7 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | `keys` | list of trees: the driver may leave out rows for which one is not true. If it does not |
 | | read the rows itself, they count for nothing |
 | `locators` | `{"mark": HEX, "source": N, "columns": [names]}`: the query only copies these |
-| | columns of blobs, which may be locators with this mark (`lance_spark.scan.blob_locators`) |
+| | columns of blobs, which may be locators with this mark (`lance_spark.scan.blobs`) |
 
 The first request of a query that reads several tables has their options as a JSON text under
 `others`, beside the request: messages about a request do not show them.
@@ -77,7 +77,7 @@ from lance_spark.errors import UnsupportedError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
-    from lance_spark.scan.predicates.sql import SqlSettings
+    from lance_spark.predicates.sql import SqlSettings
     from lance_spark.scan.vector_distances import Distance
 
 FIELD = "__lance_request"
@@ -433,7 +433,7 @@ def _groups(parts: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
 
 
 def _locators(item: object) -> Locators:
-    from lance_spark.scan.blob_locators import MARK_BYTES, Mark
+    from lance_spark.scan.blobs import MARK_BYTES, Mark
 
     if not isinstance(item, dict) or item.keys() != {"mark", "source", "columns"}:
         raise refused("locators are malformed", item)

@@ -13,20 +13,26 @@ read, and for counts only their pages with nulls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
 from pyspark.sql import types as spark
 
 from lance_spark.errors import LanceError, SchemaMismatchError
+from lance_spark.predicates.comparison import column_at
 from lance_spark.spark.pushdown.request import Aggregate, PushedScan, refused
 from lance_spark.spark.read.projection import find, missing_column
+from lance_spark.spark.types.convert import LONG_DIGITS, from_unscaled, unscaled
 from lance_spark.spark.types.mapping import to_spark_type
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.scan.pruning.metadata_aggregates import MinMax
+    from lance_spark.indexes.aggregates import MinMax
     from lance_spark.scan.task import ScanTask
 
 
@@ -149,7 +155,7 @@ def _known_value(
         return None
     if aggregate.op == "count" and not any(field.nullable for field in fields):
         return pa.array([dataset.count_rows()], pa.int64())
-    from lance_spark.scan.pruning.metadata_aggregates import min_max_from_metadata, value_count
+    from lance_spark.indexes.aggregates import min_max_from_metadata, value_count
 
     path = tuple(field.name for field in fields)
     try:
@@ -215,7 +221,7 @@ def split_counted(aggregates: Sequence[Aggregate], task: ScanTask) -> tuple[int,
     fields = _fields_at(task.schema, *paths)
     if fields is None:
         return 0, task
-    from lance_spark.scan.pruning.null_counts import split_valid
+    from lance_spark.indexes.aggregates import split_valid
 
     return split_valid(task, [field.name for field in fields])
 
@@ -227,3 +233,253 @@ def row_of(arrays: Sequence[pa.Array | None], output: pa.Schema) -> pa.RecordBat
         for array, field in zip(arrays, output, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=output)
+
+
+# --------------------------------------------------------------------------------------------------
+# Aggregates by groups: what a task returns of its rows, for Spark to merge.
+#
+# A task returns a row for each group. It may return a group several times: if the task has more
+# groups than it keeps in memory, and if a sum does not fit the type in which Spark adds up the sums
+# of tasks. Without groups, all rows are one group.
+#
+# | aggregate | computed for each batch |
+# | --- | --- |
+# | counts, minima, maxima | by Arrow's kernels |
+# | sums of integers, and of decimals of at most 18 digits | of the high and of the low 32 bits, so
+#     that no sum overflows |
+
+#: Groups that a task keeps in memory.
+_MAX_GROUPS = 65_536
+_LOW_BITS = 32
+_LOW_MASK = (1 << _LOW_BITS) - 1
+_MAX_LONG = 2**63 - 1
+
+
+class GroupedRows:
+    """Aggregates batches.
+
+    - `groups`: Paths of the columns whose values make a group.
+    - `output`: Columns of the groups, then of the aggregates.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[tuple[str, ...]],
+        aggregates: Sequence[Aggregate],
+        output: pa.Schema,
+    ) -> None:
+        self._groups = groups
+        self._output = output
+        self._keys = [f"key {number}" for number in range(len(groups))]
+        self._columns = [
+            _AggregateColumn(f"value {number}", aggregate)
+            for number, aggregate in enumerate(aggregates)
+        ]
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows of aggregates. Without groups, no rows have a row of aggregates too."""
+        merged: pa.Table | None = None
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            added = self._aggregated(batch)
+            merged = added if merged is None else pa.concat_tables([merged, added])
+            if merged.num_rows > _MAX_GROUPS:
+                merged = self._merged(merged)
+                if merged.num_rows > _MAX_GROUPS:
+                    yield from self._finished(merged)
+                    merged = None
+        if merged is not None:
+            yield from self._finished(self._merged(merged))
+        elif not self._groups:
+            yield self._batch([], [column.nothing(1) for column in self._columns])
+
+    def _aggregated(self, batch: pa.RecordBatch) -> pa.Table:
+        """Return the partial results of a batch."""
+        columns: dict[str, pa.Array] = {"": pa.nulls(batch.num_rows)}
+        dictionaries: dict[str, pa.Array] = {}
+        for name, path in zip(self._keys, self._groups, strict=True):
+            key = column_at(batch, path)
+            if pat.is_dictionary(key.type):
+                # Arrow does not group by dictionaries. Equal values may have several indices.
+                dictionaries[name] = key.dictionary
+                key = key.indices
+            columns[name] = key
+        functions: list[tuple[Any, str]] = []
+        for column in self._columns:
+            parts, added = column.inputs(batch)
+            columns |= parts
+            functions += added
+        table = self._grouped(pa.table(columns), functions)
+        for name, dictionary in dictionaries.items():
+            values = dictionary.take(table.column(name).combine_chunks())
+            table = table.set_column(table.schema.get_field_index(name), name, values)
+        return table
+
+    def _merged(self, table: pa.Table) -> pa.Table:
+        return self._grouped(table, [item for column in self._columns for item in column.merging()])
+
+    def _grouped(self, table: pa.Table, functions: list[tuple[Any, str]]) -> pa.Table:
+        """Return the groups of a table, with the results under the names of their columns."""
+        grouped = table.group_by(self._keys, use_threads=False).aggregate(functions)
+        arrays = {name: grouped.column(name) for name in self._keys}
+        # Two counts of rows have the same name.
+        results = [
+            result
+            for name, result in zip(grouped.column_names, grouped.columns, strict=True)
+            if name not in self._keys
+        ]
+        names = [name for column in self._columns for name in column.names]
+        arrays.update(zip(names, results, strict=True))
+        for column in self._columns:
+            column.carry(arrays)
+        return pa.table(arrays)
+
+    def _finished(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        arrays = {name: table.column(name).combine_chunks() for name in table.column_names}
+        keys = [arrays[name] for name in self._keys]
+        values, rest = [], []
+        for index, column in enumerate(self._columns):
+            array, parts = column.finished(arrays)
+            values.append(array)
+            rest += [(index, *part) for part in parts]
+        yield self._batch(keys, values)
+        for index, rows, array in rest:
+            others = [column.nothing(len(rows)) for column in self._columns]
+            others[index] = array
+            yield self._batch([key.take(rows) for key in keys], others)
+
+    def _batch(self, keys: list[pa.Array], values: Sequence[pa.Array]) -> pa.RecordBatch:
+        arrays = [
+            array.cast(field.type)
+            for array, field in zip([*keys, *values], self._output, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._output)
+
+
+class _AggregateColumn:
+    """One aggregate: the columns that Arrow computes for it, and its values."""
+
+    def __init__(self, name: str, aggregate: Aggregate) -> None:
+        self._name = name
+        self._aggregate = aggregate
+        #: Of the values that are added up: the unscaled ones for decimals of 64 bits.
+        self._type: pa.DataType | None = None
+        self._is_split = False
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns of partial results."""
+        return [f"{self._name} high", f"{self._name} low"] if self._is_split else [self._name]
+
+    def inputs(self, batch: pa.RecordBatch) -> tuple[dict[str, pa.Array], list[tuple[Any, str]]]:
+        """Return the columns to aggregate in a batch, and Arrow's functions of them."""
+        op = self._aggregate.op
+        if op == "count_star":
+            return {}, [([], "count_all")]
+        values = column_at(batch, self._aggregate.path)
+        if op == "count":
+            return {self._name: values.is_valid().cast(pa.int64())}, [(self._name, "sum")]
+        if op != "sum":
+            return {self._name: values}, [(self._name, op)]
+        self._type = values.type
+        if pat.is_decimal(values.type):
+            if values.type.precision > LONG_DIGITS:
+                # Sums of tasks.
+                whole = values.cast(pa.decimal128(38, values.type.scale))
+                return {self._name: whole}, [(self._name, "sum")]
+            values = unscaled(values)
+        values = values.cast(pa.int64())
+        self._is_split = True
+        high = pc.shift_right(values, _LOW_BITS)
+        low = pc.bit_wise_and(values, pa.scalar(_LOW_MASK, pa.int64()))
+        columns = dict(zip(self.names, (high, low), strict=True))
+        return columns, [(name, "sum") for name in columns]
+
+    def merging(self) -> list[tuple[Any, str]]:
+        """Return Arrow's functions that merge partial results."""
+        op = self._aggregate.op
+        return [(name, op if op in ("min", "max") else "sum") for name in self.names]
+
+    def carry(self, arrays: dict[str, pa.ChunkedArray]) -> None:
+        """Move what the sums of low bits have above 32 bits to those of the high bits."""
+        if self._is_split:
+            high, low = self.names
+            more = pc.shift_right(arrays[low], _LOW_BITS)
+            arrays[high] = pc.add(arrays[high], more)
+            arrays[low] = pc.bit_wise_and(arrays[low], pa.scalar(_LOW_MASK, pa.int64()))
+
+    def nothing(self, num_rows: int) -> pa.Array:
+        """Return values that change no aggregate that they are merged into."""
+        if self._aggregate.op.startswith("count"):
+            return pa.repeat(pa.scalar(0, pa.int64()), num_rows)
+        return pa.nulls(num_rows)
+
+    def finished(
+        self, arrays: dict[str, pa.Array]
+    ) -> tuple[pa.Array, list[tuple[pa.Array, pa.Array]]]:
+        """Return the values of the groups, and parts of sums that are rows of their own.
+
+        Spark casts a sum to the type of the column before it adds it up.
+
+        Returns
+        -------
+        pyarrow.Array
+        list of (pyarrow.Array, pyarrow.Array)
+            Indices of groups, and what is to be added to their sums.
+        """
+        if not self._is_split:
+            return arrays[self._name], []
+        assert self._type is not None
+        high, low = (arrays[name] for name in self.names)
+        is_null = high.is_null().to_numpy(zero_copy_only=False)
+        highs, lows = (part.fill_null(0).to_numpy() for part in (high, low))
+        sums = (highs << _LOW_BITS) | lows
+        limit = 10**self._type.precision - 1 if pat.is_decimal(self._type) else _MAX_LONG
+        outside = (highs >= 1 << 31) | (highs < -(1 << 31)) | (np.abs(sums) > limit)
+        rest = []
+        for index in np.flatnonzero(outside).tolist():
+            total = int(highs[index]) * (_LOW_MASK + 1) + int(lows[index])
+            parts, sums[index] = _parts(total, limit)
+            rest.append((index, parts))
+        return (
+            self._decoded(sums, is_null),
+            [
+                (pa.array([index] * len(parts)), self._decoded(np.array(parts, np.int64)))
+                for index, parts in rest
+            ],
+        )
+
+    def _decoded(
+        self, sums: npt.NDArray[np.int64], is_null: npt.NDArray[np.bool_] | None = None
+    ) -> pa.Array:
+        values = pa.array(sums, pa.int64(), mask=is_null)
+        return from_unscaled(values, self._type) if pat.is_decimal(self._type) else values
+
+
+def _parts(total: int, limit: int) -> tuple[list[int], int]:
+    """Split a sum into numbers within a limit, of which the last one is apart."""
+    sign = -1 if total < 0 else 1
+    count, rest = divmod(abs(total), limit)
+    return [sign * limit] * count, sign * rest
+
+
+def merged_on_driver(
+    groups: Sequence[tuple[str, ...]],
+    aggregates: Sequence[Aggregate],
+    output: pa.Schema,
+    rows: Iterable[pa.RecordBatch],
+) -> list[pa.RecordBatch]:
+    """Return one row for each group, from the rows of all partitions.
+
+    Raises pyarrow.ArrowInvalid: a sum does not fit its type.
+    """
+    keys = [(name,) for name in output.names[: len(groups)]]
+    merging = [
+        Aggregate(aggregate.op if aggregate.op in ("min", "max") else "sum", (name,))
+        for aggregate, name in zip(aggregates, output.names[len(groups) :], strict=True)
+    ]
+    batches = list(GroupedRows(keys, merging, output).rows(rows))
+    if len(batches) > 1:
+        raise pa.ArrowInvalid("a sum does not fit its type")
+    return batches

@@ -45,10 +45,10 @@ from lance_spark.errors import LanceError
 from lance_spark.file.blobs.fields import without_bytes
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.blob_sizes import blob_bytes, described_schema, loads_blobs
-from lance_spark.scan.predicates.column_predicates import IsNull
-from lance_spark.scan.predicates.conditions import top_fields
-from lance_spark.scan.predicates.tree import And
+from lance_spark.predicates.columns import IsNull
+from lance_spark.predicates.conditions import top_fields
+from lance_spark.predicates.tree import And
+from lance_spark.scan.take import blob_bytes, described_schema, loads_blobs
 from lance_spark.spark.read.estimate import estimated_size
 
 if TYPE_CHECKING:
@@ -151,11 +151,11 @@ def _is_small(
     if has_blobs and (costs[0] is not None or plan.options.is_search or plan.is_fresh):
         return False
     if costs[0] is not None:
-        from lance_spark.spark.read.nearest_search import is_nearest_for_driver
+        from lance_spark.spark.read.searches import is_nearest_for_driver
 
         return is_nearest_for_driver(plan, partitions)
     if plan.options.full_text_query is not None:
-        from lance_spark.spark.read.text_search import is_search_for_driver
+        from lance_spark.spark.read.searches import is_search_for_driver
 
         return is_search_for_driver(plan, partitions)
     max_slices = _MAX_SLICES_OF_KEYS if plan.request.keys else _MAX_SLICES
@@ -326,7 +326,7 @@ def has_many_groups(
         return True
     if plan.options.is_search or _num_rows(partitions) < _MIN_SAMPLED:
         return False
-    from lance_spark.spark.read.group_by import merged_on_driver
+    from lance_spark.spark.read.aggregates import merged_on_driver
     from lance_spark.spark.types.mapping import batch_schema
 
     samples = list(_samples(partitions, _GROUPED_ROWS))
@@ -391,7 +391,7 @@ def _read(
         results = _each(read, partitions, threads)
     batches = [batch for result in results for batch in result]
     if request.aggregates:
-        from lance_spark.spark.read.group_by import merged_on_driver
+        from lance_spark.spark.read.aggregates import merged_on_driver
 
         batches = merged_on_driver(request.groups, request.aggregates, output, batches)
     sink = pa.BufferOutputStream()

@@ -38,9 +38,9 @@ from lance_spark.spark.replies import reply_of
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.file.schema.field import Field
+    from lance_spark.predicates.tree import Predicate
     from lance_spark.scan.nearest_rows import NearestRows
     from lance_spark.scan.plan import UsedIndex
-    from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.scan.top_rows import FirstRows
     from lance_spark.scan.vector_distances import Distance
     from lance_spark.spark.options.predicate_text import OptionText
@@ -367,7 +367,7 @@ class Plan:
         return tuple(scanned), self._residual(unscanned) if unscanned else None
 
     def _residual(self, trees: Sequence[dict[str, Any]]) -> ResidualFilter:
-        from lance_spark.scan.predicates.tree import conjunction
+        from lance_spark.predicates.tree import conjunction
         from lance_spark.spark.pushdown.filter_trees import columns_of, to_predicate
         from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
 
@@ -500,7 +500,7 @@ def _merged(partitions: Sequence[LancePartition], limit: int | None) -> LancePar
     assert first.task is not None
     tasks = [partition.task for partition in partitions if partition.task is not None]
     if any(type(task) is not ScanTask for task in tasks):
-        from lance_spark.mem_wal.fresh.tasks import JoinedTask
+        from lance_spark.mem_wal.fresh.scan import JoinedTask
 
         return LancePartition(JoinedTask.of(tasks), limit, first.residual)
     slices = tuple(piece for task in tasks for piece in task.slices)
@@ -510,6 +510,6 @@ def _merged(partitions: Sequence[LancePartition], limit: int | None) -> LancePar
 def _all_of(filters: Sequence[Predicate]) -> Predicate | None:
     if not filters:
         return None
-    from lance_spark.scan.predicates.tree import conjunction
+    from lance_spark.predicates.tree import conjunction
 
     return conjunction(filters)

@@ -195,14 +195,14 @@ def whole_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
     """
     schema = dataset._stored_schema(blob_handling=options.blob_handling)
     if options.nearest is not None:
-        from lance_spark.dataset.nearest import search_fields
+        from lance_spark.dataset.queries import search_fields
 
         first, last = search_fields(schema.names, is_batch=has_query_index(dataset, options))
         schema = schema.append(last)
         return schema if first is None else schema.insert(0, first)
     if options.full_text_query is None:
         return schema
-    from lance_spark.dataset.full_text import score_field
+    from lance_spark.dataset.queries import score_field
 
     return schema.append(score_field(schema.names))
 
@@ -217,7 +217,7 @@ def has_query_index(dataset: Dataset, options: ReadOptions) -> bool:
     """
     if options.nearest is None:
         return False
-    from lance_spark.scan.vectors.query import parse_nearest
+    from lance_spark.indexes.vectors.query import parse_nearest
 
     query = parse_nearest(options.nearest)
     return query.is_batch and not dataset._reader.check_nearest(query).is_multi

@@ -15,28 +15,130 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lance_spark.errors import LanceError, error_context
+from lance_spark.file.blobs import fields
 from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.task import ScanTask
+from lance_spark.spark.options.declared import DEFAULT_BLOB_HANDLING
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
-from lance_spark.spark.read.read_counts import report
+from lance_spark.spark.read.planning import LancePartition, Plan
+from lance_spark.spark.replies import reply_of
+from lance_spark.table.indexes.sections import MEM_WAL
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.file.schema.schema import Schema
-    from lance_spark.scan.predicates.sql import SqlSettings
-    from lance_spark.scan.predicates.tree import Predicate
-    from lance_spark.scan.task import ScanTask
+    from lance_spark.predicates.sql import SqlSettings
+    from lance_spark.predicates.tree import Predicate
     from lance_spark.scan.top_rows import FirstRows
     from lance_spark.spark.options.predicate_text import OptionText
     from lance_spark.spark.pushdown.request import PushedScan, SortOrder, Version
-    from lance_spark.spark.read.planning import LancePartition, Plan, PlanReply, ResidualFilter
-    from lance_spark.table.open import OpenTable
-    from lance_spark.table.presumed import PresumedTable
+    from lance_spark.spark.read.planning import PlanReply, ResidualFilter
+    from lance_spark.table.open import OpenTable, PresumedTable
+
+
+# --------------------------------------------------------------------------------------------------
+# What a read has, or leaves out, of the rows of the MemWAL of its table.
+
+
+def fresh_sources(partitions: Sequence[LancePartition]) -> tuple[int, int]:
+    """Return how many SSTables and WAL entries a fresh read reads."""
+    from lance_spark.mem_wal.fresh.scan import count_sources
+
+    return count_sources([part.task for part in partitions if part.task is not None])
+
+
+def unread_rows(dataset: Dataset, options: ReadOptions) -> str | None:
+    """Return a warning if a read of the newest version leaves out rows of a MemWAL.
+
+    No warning is returned if the option `fresh` is given, or a version is named.
+    """
+    is_newest = not any((options.version, options.tag, options.timestamp))
+    if options.fresh is not None or not is_newest:
+        return None
+    manifest = dataset._table.manifest
+    # The section of a table with many indexes takes long to parse.
+    if manifest.index_section is None or MEM_WAL.encode() not in manifest.index_section:
+        return None
+    from lance_spark.mem_wal.table.details import details_of
+    from lance_spark.mem_wal.table.guard import shards_with_fresh_rows
+
+    try:
+        details = details_of(manifest)
+        if details is None:
+            return None
+        shards = shards_with_fresh_rows(dataset._table.store, details.compacted)
+        if next(shards, None) is None:
+            return None
+    except LanceError:
+        # The read does not need the MemWAL.
+        return None
+    return (
+        f"{dataset._table.store.display}: the MemWAL of the table has rows that are not in the "
+        "table yet, and a read does not return them: set the option fresh to true to read them, "
+        "or to false to read without this warning; compaction brings them into the table"
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Scans that return locators in place of large blobs, for queries that only copy them.
+
+
+def with_locators(plan: Plan, partitions: Sequence[LancePartition]) -> None:
+    """Let the tasks of partitions return locators, in place, where the request allows it.
+
+    A request only says that the query does not look at the blobs. Rows of a MemWAL or of a search,
+    whose tasks are of other classes, and rows that a filter compares with bytes, keep their bytes.
+    """
+    locators, options = plan.request.locators, plan.options
+    is_plain = options.blob_handling == DEFAULT_BLOB_HANDLING and not options.fresh
+    if locators is None or not is_plain or options.is_search or plan.request.aggregates:
+        return
+    for partition in partitions:
+        task = partition.task
+        if type(task) is not ScanTask or partition.residual is not None:
+            continue
+        columns = tuple(
+            fields.with_locators(field, locators.mark)
+            if field.name in locators.columns and field.is_blob
+            else field
+            for field in task.lance_schema.fields
+        )
+        partition.task = replace(task, lance_schema=replace(task.lance_schema, fields=columns))
+
+
+# --------------------------------------------------------------------------------------------------
+# Counters of reads for Spark's web interface: what a task has read, as `ReadCounts.java` gets it.
+#
+# A worker of pyspark sends the values of its accumulators to the JVM when a task ends. The rule of
+# Spark's optimizer gives the scan an accumulator of its own, which gets the pickle of such a value
+# with a reply (`lance_spark.spark.replies`): `counts` has the numbers in the order of `report`.
+
+#: Not a number of Spark's own accumulators.
+_ID = -1
+
+
+def report(metrics: ScanMetrics) -> None:
+    """Leave the counters of a scan to the worker that runs it."""
+    numbers = (
+        metrics.iops,
+        metrics.bytes_read,
+        metrics.files_opened,
+        metrics.read_time_ns,
+        metrics.decode_time_ns,
+    )
+    # An accumulator is sent if it exists.
+    Accumulator(_ID, reply_of("read", counts=numbers), AccumulatorParam[bytes]())
+
+
+# --------------------------------------------------------------------------------------------------
+# The reader of a table: the driver plans tasks, executors decode their rows into batches of Spark.
 
 #: Options that name a version, besides its number.
 _REFERENCES = ("branch", "tag", "timestamp")
@@ -66,7 +168,7 @@ class LanceReader(TaskObject, DataSourceReader):
         self._dataset: Dataset | None = None
         self._presumed: PresumedTable | None = None
         if options.push_filters:
-            from lance_spark.spark.pushdown.spark_filters import PushFilters
+            from lance_spark.spark.pushdown.filter_trees import PushFilters
 
             self.pushFilters = PushFilters(self._push)  # type: ignore[method-assign]
 
@@ -80,7 +182,7 @@ class LanceReader(TaskObject, DataSourceReader):
 
     def _push(self, filters: Sequence[Any]) -> list[Any]:
         """Take the filters that the scan can answer exactly, and return the others."""
-        from lance_spark.spark.pushdown.spark_filters import push
+        from lance_spark.spark.pushdown.filter_trees import push
         from lance_spark.spark.read.planning import known_columns
 
         # The plan must read the version whose columns the filters were matched with.
@@ -126,8 +228,6 @@ class LanceReader(TaskObject, DataSourceReader):
         plan, text = self._plan(dataset, request)
         partitions, rows, size = self._partitions(plan)
         if request.locators is not None:
-            from lance_spark.spark.read.locators import with_locators
-
             with_locators(plan, partitions)
         for partition in partitions:
             # In the partitions, as Spark pickled this reader before it called the method.
@@ -154,15 +254,15 @@ class LanceReader(TaskObject, DataSourceReader):
         """Return the partitions of a scan or search, and the most rows and bytes that they have."""
         top = plan.request.top
         if self.options.nearest is not None:
-            from lance_spark.spark.read.nearest_search import nearest_partitions
+            from lance_spark.spark.read.searches import nearest_partitions
 
             return nearest_partitions(plan)
         if self.options.full_text_query is not None:
-            from lance_spark.spark.read.text_search import text_partitions
+            from lance_spark.spark.read.searches import text_partitions
 
             return text_partitions(plan)
         if top is not None and top.approximate is not None and not self.options.fresh:
-            from lance_spark.spark.read.nearest_search import ordered_partitions
+            from lance_spark.spark.read.searches import ordered_partitions
 
             return ordered_partitions(plan)
         return plan.partitions()
@@ -176,7 +276,6 @@ class LanceReader(TaskObject, DataSourceReader):
         of the partitions.
         """
         from lance_spark.spark.read.driver_read import has_many_groups, read_on_driver
-        from lance_spark.spark.read.fresh import fresh_sources, unread_rows
         from lance_spark.spark.read.planning import PlanReply, count_fragments
 
         request, dataset = plan.request, plan.dataset
@@ -211,7 +310,7 @@ class LanceReader(TaskObject, DataSourceReader):
 
     def _plan(self, dataset: Dataset, request: PushedScan) -> tuple[Plan, OptionText | None]:
         """Return the plan of a read, and the text of a predicate that tasks check."""
-        from lance_spark.spark.read.ordering import reported_order
+        from lance_spark.spark.read.estimate import reported_order
         from lance_spark.spark.read.planning import Plan, known_columns, with_limit
         from lance_spark.spark.read.projection import (
             paths_for,
@@ -272,7 +371,7 @@ class LanceReader(TaskObject, DataSourceReader):
         is_columnar = self.columnar == YES
         batches = self._rows(partition, keep_dictionaries=is_columnar)
         if self.request is not None and self.request.packed:
-            from lance_spark.spark.pushdown.packed_arrays import packed
+            from lance_spark.spark.pushdown.columnar import packed
 
             batches = packed(batches, self.request.packed)
         if is_columnar:
@@ -315,8 +414,7 @@ class LanceReader(TaskObject, DataSourceReader):
         self, partition: LancePartition, output: pa.Schema, metrics: ScanMetrics
     ) -> Iterator[pa.RecordBatch]:
         from lance_spark.scan.task import ScanTask
-        from lance_spark.spark.read.aggregates import row_of, split_counted
-        from lance_spark.spark.read.group_by import GroupedRows
+        from lance_spark.spark.read.aggregates import GroupedRows, row_of, split_counted
         from lance_spark.spark.types.mapping import batch_schema
 
         assert self.request is not None
@@ -457,7 +555,7 @@ def presumed_table(options: ReadOptions, query: str | None = None) -> PresumedTa
     """
     if not _reads_newest(options):
         return None
-    from lance_spark.table.presumed import presume_newest
+    from lance_spark.table.open import presume_newest
 
     return presume_newest(options.path, options.storage_options or None, query)
 
@@ -466,7 +564,7 @@ def expect_tables(request: PushedScan) -> None:
     """Begin to look up the newest versions of the other tables that a query reads."""
     if request.query is None or not request.others:
         return
-    from lance_spark.table.presumed import expect_newest
+    from lance_spark.table.open import expect_newest
 
     for given in request.others:
         # The scan of the table raises the error.

@@ -20,13 +20,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from lance_spark.change_feed.older_fields import field_ids, renamed_field
+from lance_spark.change_feed.field_mapping import field_ids, renamed_field
 from lance_spark.change_feed.tasks import CHANGE_FIELDS
 from lance_spark.errors import (
     InvalidOptionError,
@@ -34,24 +34,27 @@ from lance_spark.errors import (
     UnsupportedError,
     error_context,
 )
+from lance_spark.predicates.tree import conjunction
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.predicates.tree import conjunction
 from lance_spark.scan.task import ScanTask
 from lance_spark.spark.options.feed import FeedOptions
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE, MIN_PARTITIONS, known_columns
 from lance_spark.spark.read.projection import find, paths_for, whole_schema, with_row_columns
-from lance_spark.spark.read.reader import (
-    Scan,
-    display,
-    option_filter,
-)
+from lance_spark.spark.read.reader import Scan, display, option_filter
 from lance_spark.spark.replies import reply_of
 from lance_spark.spark.streaming.change_feed import first_version, newest_of, spark_rows, tasks_of
-from lance_spark.spark.streaming.offsets import BEGINNING, StreamPosition, seen
-from lance_spark.spark.streaming.plan import Limit, StreamPlan, VersionPart, as_inserted
+from lance_spark.spark.streaming.plan import (
+    BEGINNING,
+    Limit,
+    StreamPlan,
+    StreamPosition,
+    VersionPart,
+    as_inserted,
+    seen,
+)
 from lance_spark.spark.types.convert import check_conversion
 from lance_spark.spark.types.mapping import batch_schema, check_descriptors
 from lance_spark.table.manifest.codec import read_version
@@ -61,9 +64,47 @@ from lance_spark.table.open import OpenTable
 if TYPE_CHECKING:
     from lance_spark.change_feed.diff import VersionChanges
     from lance_spark.change_feed.tasks import ChangeTask
+    from lance_spark.errors import LanceError
     from lance_spark.file.schema.field import Field
     from lance_spark.spark.options.predicate_text import OptionText
     from lance_spark.table.manifest.manifest import Manifest
+
+
+# --------------------------------------------------------------------------------------------------
+# A stream whose options are wrong: each call raises the error.
+#
+# Spark 4 answers an error of `DataSource.streamReader` by an `UnboundLocalError`, and shows that.
+
+
+class RefusedReader(DataSourceStreamReader):
+    """Raises an error in place of reading."""
+
+    def __init__(self, error: LanceError) -> None:
+        self.error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Raise the error."""
+        self._raise()
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
+        """Raise the error."""
+        self._raise()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Raise the error."""
+        self._raise()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raise the error."""
+        self._raise()
+
+    def _raise(self) -> NoReturn:
+        with plain_messages():
+            raise self.error
+
+
+# --------------------------------------------------------------------------------------------------
+# A table as the source of a stream: a snapshot, then new rows; or the change feed.
 
 try:
     from pyspark.sql.streaming.datasource import (

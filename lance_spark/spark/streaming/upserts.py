@@ -39,20 +39,19 @@ from lance_spark.errors import (
     error_context,
 )
 from lance_spark.mem_wal.compaction import mem_wal_of
+from lance_spark.mem_wal.open import spec_of
 from lance_spark.mem_wal.staging import read_staged, stage
 from lance_spark.mem_wal.stream_batches import StreamBatch, StreamMode, shaped_rows, write_batch
-from lance_spark.mem_wal.writing.open import spec_of
-from lance_spark.spark.options.names import MUST_EXIST
+from lance_spark.spark.options.declared import MUST_EXIST
 from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.streaming.writer import query_of_task
 from lance_spark.spark.types.mapping import to_arrow_schema
-from lance_spark.spark.write.batches import received
-from lance_spark.spark.write.input import InputConverter
+from lance_spark.spark.write.input import InputConverter, received
 from lance_spark.spark.write.planning import check_columns
-from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK
+from lance_spark.table.commit.options import DEFAULT_LOOKBACK
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.primary_key import primary_key
 

@@ -42,10 +42,9 @@ from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.write.planning import make_writer
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
-from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken, stale_batch_error
+from lance_spark.table.commit.options import DEFAULT_LOOKBACK, WriteToken, stale_batch_error
 from lance_spark.table.commit.transaction import read_transaction, with_message
-from lance_spark.table.commit.write_commit import commit_on_newest
-from lance_spark.table.commit.write_job import WriteJob
+from lance_spark.table.commit.write import WriteJob, commit_on_newest
 from lance_spark.table.manifest.codec import read_version
 
 if TYPE_CHECKING:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from pyspark.errors import PySparkException
+
 from lance_spark.dataset.dataset import Dataset
-from lance_spark.errors import InvalidInputError, InvalidOptionError
-from lance_spark.file.schema.spelling import spelled
+from lance_spark.errors import InvalidInputError, InvalidOptionError, TableNotFoundError
+from lance_spark.file.schema.schema import spelled
 from lance_spark.mutations.commits import retry_on_conflict
 from lance_spark.mutations.rows.conditions import RowAddressGuard
 from lance_spark.spark.job import Job
-from lance_spark.spark.options.names import TIME_NAMES, canonical
+from lance_spark.spark.options.declared import TIME_NAMES, canonical
 from lance_spark.spark.options.read import ReadOptions, with_offsets
 from lance_spark.spark.read import reader
 from lance_spark.spark.table.dataframes import VERSION_OPTIONS, named_columns, without_version
@@ -24,6 +27,7 @@ from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
 
 _Result = TypeVar("_Result")
 
@@ -215,3 +219,45 @@ def option_text(value: Any) -> str:
 def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
     """Return options as Spark passes them, without those that are None."""
     return {name: option_text(value) for name, value in options.items() if value is not None}
+
+
+# --------------------------------------------------------------------------------------------------
+# Where the tables of a session's catalogs are.
+
+_FIRST_PART = re.compile(r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>[^`.\s]+))\s*\.")
+
+
+def path_and_settings(spark: SparkSession, name: str) -> tuple[str, dict[str, str]]:
+    """Return the path of a table by its name in SQL, and the settings of its store.
+
+    Raises
+    ------
+    TableNotFoundError
+        No catalog of Lance tables has the name.
+    """
+    try:
+        # A statement of the catalog: a plain table has the name, too, for Spark alone.
+        (row,) = spark.sql(f"DESCRIBE DETAIL {name}").collect()
+        path = str(row["uri"])
+    except (PySparkException, KeyError, ValueError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise TableNotFoundError(
+            f"{name!r} is not the name of a Lance table of a catalog: {first}; call "
+            "lance_spark.enable(spark), or use LanceTable.forPath"
+        ) from error
+    # SET shows no secrets.
+    prefix = f"spark.sql.catalog.{_catalog(spark, name)}."
+    return path, {
+        key.removeprefix(prefix): str(spark.conf.get(key))
+        for (key, *_) in spark.sql("SET").collect()
+        if key.startswith(f"{prefix}storage.")
+    }
+
+
+def _catalog(spark: SparkSession, name: str) -> str:
+    match = _FIRST_PART.match(name)
+    if match is not None:
+        first = (match["quoted"] or match["plain"]).replace("``", "`")
+        if spark.conf.get(f"spark.sql.catalog.{first}", None) is not None:
+            return first
+    return str(spark.catalog.currentCatalog())

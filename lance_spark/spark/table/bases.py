@@ -13,7 +13,7 @@ from lance_spark.spark.table.base import option_text
 from lance_spark.spark.table.jobs.find_rows import find_rows
 from lance_spark.spark.table.maintenance import compaction_frame
 from lance_spark.table.bases import TargetBases
-from lance_spark.table.refs.branch_repair import repair_branches
+from lance_spark.table.refs.branches import repair_branches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

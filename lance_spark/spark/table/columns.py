@@ -31,7 +31,7 @@ def add_columns(
 ) -> ChangeResult:
     """Add columns that are computed from others; see `LanceTable.add_columns`."""
     from lance_spark.mutations.columns.fill import Computation
-    from lance_spark.spark.table.jobs.add_columns import add_expressions
+    from lance_spark.spark.table.jobs.columns import add_expressions
 
     metadata = _column_metadata(handle, options)
     with Computation() as computation:
@@ -55,7 +55,7 @@ def add_columns_from(
 ) -> ChangeResult:
     """Add the columns of a DataFrame, joined by a key; see `LanceTable.add_columns_from`."""
     from lance_spark.mutations.columns.fill import Computation
-    from lance_spark.spark.table.jobs.add_columns import add_from
+    from lance_spark.spark.table.jobs.columns import add_from
 
     if missing not in ("null", "error"):
         raise InvalidInputError(f'missing must be "null" or "error", not {missing!r}')
@@ -84,7 +84,7 @@ def update_columns_from(
     handle: TableHandle, source: DataFrame, key: str | Sequence[str], commit: CommitOptions
 ) -> ChangeResult:
     """Update columns by the values of a DataFrame; see `LanceTable.update_columns_from`."""
-    from lance_spark.spark.table.jobs.add_columns import update_from
+    from lance_spark.spark.table.jobs.columns import update_from
 
     keys = [key] if isinstance(key, str) else list(key)
     return handle.change(
@@ -99,7 +99,7 @@ def update_columns_from(
 
 def drop_columns(handle: TableHandle, names: Sequence[str], commit: CommitOptions) -> ChangeResult:
     """Drop columns; see `LanceTable.drop_columns`."""
-    from lance_spark.mutations.columns.drop import drop_columns as drop
+    from lance_spark.mutations.columns.alter import drop_columns as drop
 
     table = handle.writable("drop columns")
     paths = handle.spelled_paths(Dataset(table), *names)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
-from lance_spark.dataset._decorators import prefixes_errors_by
+from lance_spark.dataset.decorators import prefixes_errors_by
 from lance_spark.errors import InvalidInputError, TableExistsError, UnsupportedError
-from lance_spark.file.schema.keys import PRIMARY_KEY
+from lance_spark.file.schema.field import PRIMARY_KEY
 from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.table.base import option_text
 from lance_spark.spark.types.field_metadata import COMMENT, LARGE_BINARY, LARGE_STRING, VECTOR_SIZE

@@ -19,13 +19,13 @@ from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.scan.plan import default_target_rows, estimated_bytes, read_bytes, select_fragments
 from lance_spark.spark.job import parallelism
 from lance_spark.spark.jvm.classes import is_stack_overflow
-from lance_spark.spark.options.names import FILTER_TREE, canonical
+from lance_spark.spark.options.declared import FILTER_TREE, canonical
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.quoting import has_star
 from lance_spark.spark.types.field_metadata import DEFAULT
 from lance_spark.spark.types.mapping import spark_type_of, to_spark_schema
 from lance_spark.spark.types.recorded import text_limit
-from lance_spark.table.rows.index import OFFSET_BITS
+from lance_spark.table.rows.addresses import OFFSET_BITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack
 
 from lance_spark.arguments import pylance_keywords
-from lance_spark.dataset._decorators import prefixes_errors_by
+from lance_spark.dataset.decorators import prefixes_errors_by
 from lance_spark.errors import InvalidInputError, TableNotFoundError
 from lance_spark.keywords import also_takes, of_group, without_group
 from lance_spark.mem_wal.cleanup import DEFAULT_GRACE
@@ -22,9 +22,8 @@ from lance_spark.mutations.indexes.optimize import OptimizeRequest
 from lance_spark.spark.options.declared import RowKeywords, SearchReadKeywords
 from lance_spark.spark.table.base import ChangeResult, TableHandle, option_text, option_texts
 from lance_spark.spark.table.dataframes import without_version
-from lance_spark.spark.table.joins import JoinKeywords, RecallKeywords
 from lance_spark.spark.table.maintenance import IGNORED, OptimizeKeywords
-from lance_spark.spark.table.searches import VectorSearchKeywords
+from lance_spark.spark.table.searches import JoinKeywords, RecallKeywords, VectorSearchKeywords
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.commit.options import CommitKeywords, CommitOptions, RetryKeywords
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.dataset.recall import IndexRecall
-    from lance_spark.scan.text.queries import QueryLike
+    from lance_spark.indexes.text.queries import QueryLike
     from lance_spark.spark.table.create import Mode, TableBuilder
     from lance_spark.spark.table.jobs.update import UpdateMode
     from lance_spark.spark.table.merge.builder import MergeBuilder
@@ -152,7 +151,7 @@ class LanceTable:
         --------
         >>> LanceTable.forName(spark, "lance.db.flights").history()  # doctest: +SKIP
         """
-        from lance_spark.spark.table.named import path_and_settings
+        from lance_spark.spark.table.base import path_and_settings
 
         path, settings = path_and_settings(spark, tableOrViewName)
         return cls.forPath(spark, path, **{**settings, **options})
@@ -466,7 +465,7 @@ class LanceTable:
         --------
         >>> table.nearest_join(users, ("taste", "vector"), k=5, columns=["id"])  # doctest: +SKIP
         """
-        from lance_spark.spark.table.joins import nearest_join
+        from lance_spark.spark.table.searches import nearest_join
 
         return nearest_join(
             self._handle,
@@ -1136,7 +1135,7 @@ class LanceTable:
         >>> table.index_recall("vector_idx", nprobes=20).recall  # doctest: +SKIP
         0.97
         """
-        from lance_spark.spark.table.joins import index_recall
+        from lance_spark.spark.table.searches import index_recall
 
         return index_recall(self._handle, name, sample, k, seed, keywords)
 
@@ -1799,7 +1798,7 @@ class LanceTable:
         --------
         >>> table.initialize_mem_wal(bucket_column="id", num_buckets=4)  # doctest: +SKIP
         """
-        from lance_spark.mem_wal.setup.initialize import initialize_mem_wal
+        from lance_spark.mem_wal.setup import initialize_mem_wal
 
         table = initialize_mem_wal(
             self._handle.writable("initialize the MemWAL"),

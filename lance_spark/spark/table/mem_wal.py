@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.mem_wal.cleanup import clean_mem_wal
 from lance_spark.mem_wal.compaction import compact_mem_wal
-from lance_spark.mem_wal.setup.disable import disable_mem_wal
-from lance_spark.mem_wal.writing.flush import flush_logs
+from lance_spark.mem_wal.open import flush_logs
+from lance_spark.mem_wal.setup import disable_mem_wal
 from lance_spark.spark.job import Job
 from lance_spark.spark.table.base import ChangeResult
 

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError
-from lance_spark.keywords import of_group, without_group
+from lance_spark.keywords import checked, of_group, without_group
 from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX, ROW_ADDRESS, ROW_ID, SCORE
-from lance_spark.scan.search_keywords import NearestKeywords
-from lance_spark.spark.options.declared import SearchReadKeywords
-from lance_spark.spark.options.names import FULL_TEXT_LIMIT, NEAREST_SHARES
-from lance_spark.spark.read import hybrid
-from lance_spark.spark.read.search_steps import Step, after, last_steps, nearest_steps, text_steps
+from lance_spark.scan.search_keywords import (
+    IndexSearchKeywords,
+    NearestKeywords,
+    VectorIndexKeywords,
+)
+from lance_spark.spark.job import job_group
+from lance_spark.spark.options.declared import FULL_TEXT_LIMIT, NEAREST_SHARES, SearchReadKeywords
+from lance_spark.spark.read import searches
+from lance_spark.spark.read.searches import Step, after, last_steps, nearest_steps, text_steps
 from lance_spark.spark.table.base import option_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-    from lance_spark.scan.text.queries import QueryLike
+    from lance_spark.dataset.recall import IndexRecall
+    from lance_spark.indexes.text.queries import QueryLike
     from lance_spark.spark.table.base import TableHandle
+
 
 #: The option of a read that adds a column.
 _ROW_OPTIONS = {ROW_ID.name: "with_row_id", ROW_ADDRESS.name: "with_row_address"}
@@ -54,7 +60,7 @@ def text_search(
     options: Mapping[str, Any],
 ) -> DataFrame:
     """Return the rows whose text matches a query; see `LanceTable.search`."""
-    from lance_spark.scan.text.query_json import query_to_json
+    from lance_spark.indexes.text.queries import query_to_json
 
     if limit is not None:
         check_least("limit", limit, 0)
@@ -74,7 +80,7 @@ def vector_search(
     options: Mapping[str, Any],
 ) -> DataFrame:
     """Return the rows whose vectors are nearest to a vector; see `LanceTable.nearest`."""
-    from lance_spark.scan.vectors.query import parse_nearest
+    from lance_spark.indexes.vectors.query import parse_nearest
 
     search = {"column": column, "q": _numbers(q), "k": k, **nearest_keys(options)}
     parse_nearest(search)
@@ -115,14 +121,14 @@ def hybrid_search(
     check_least("k", k, 1)
     if candidates is not None:
         check_least("candidates", candidates, 1)
-    number = hybrid.num_candidates(candidates, k)
+    number = searches.num_candidates(candidates, k)
     shared = {**options, "with_row_address": True}
-    computed = (DISTANCE.name, SCORE.name, hybrid.RELEVANCE)
+    computed = (DISTANCE.name, SCORE.name, searches.RELEVANCE)
     read = None if columns is None else [name for name in columns if name not in computed]
-    match = hybrid.RowMatch()
+    match = searches.RowMatch()
     if options.get("fresh"):
         opened = handle.dataset()._table
-        match = hybrid.RowMatch.by_key(opened.schema, read, opened.store.display)
+        match = searches.RowMatch.by_key(opened.schema, read, opened.store.display)
         read = None if match.columns is None else [*match.columns]
     vectors = vector_search(handle, column, q, number, read, {**nearest, **shared})
     if _is_batch(vectors):
@@ -130,10 +136,10 @@ def hybrid_search(
     texts = text_search(handle, text, read, number, shared)
     names = [name for name in texts.columns if name != SCORE.name]
     if callable(reranker):
-        frame = _joined(vectors, texts, match.condition, hybrid.candidates(names))
+        frame = _joined(vectors, texts, match.condition, searches.candidates(names))
         frame = _reranked(frame, reranker)
     else:
-        combined = hybrid.Hybrid(reranker, rrf_k, weight, match)
+        combined = searches.Hybrid(reranker, rrf_k, weight, match)
         first, second = combined.parts
         vectors, texts = vectors.selectExpr("*", first), texts.selectExpr("*", second)
         frame = _joined(vectors, texts, match.condition, combined.columns(names))
@@ -204,7 +210,7 @@ def _joined(
     """Return the candidates of two searches."""
     from pyspark.sql import functions
 
-    left, right = vectors.alias(hybrid.VECTORS), texts.alias(hybrid.TEXTS)
+    left, right = vectors.alias(searches.VECTORS), texts.alias(searches.TEXTS)
     joined = left.join(right, functions.expr(condition), "full_outer")
     return joined.selectExpr(*columns)
 
@@ -213,11 +219,92 @@ def _reranked(frame: DataFrame, reranker: Callable[[pa.Table], Any]) -> DataFram
     """Return candidates with the relevance that a function gives them."""
     from pyspark.sql.types import FloatType, StructField, StructType
 
-    schema = StructType([*frame.schema.fields, StructField(hybrid.RELEVANCE, FloatType())])
-    work = hybrid.Rerank(reranker, tuple(frame.columns))
+    schema = StructType([*frame.schema.fields, StructField(searches.RELEVANCE, FloatType())])
+    work = searches.Rerank(reranker, tuple(frame.columns))
 
     def reranked(rows: pa.Table) -> pa.Table:
         return work(rows)
 
     # One task gets all candidates. Spark would pass the group, too, to an object.
     return frame.groupBy().applyInArrow(reranked, schema)
+
+
+# --------------------------------------------------------------------------------------------------
+# Nearest-neighbour joins of a table, and the recall of its vector indexes.
+
+#: Column of the vectors of a measurement.
+_QUERY = "query_vector"
+
+
+class JoinKeywords(NearestKeywords, IndexSearchKeywords, total=False):
+    """Keywords of `LanceTable.nearest_join`."""
+
+
+class RecallKeywords(VectorIndexKeywords, IndexSearchKeywords, total=False):
+    """Keywords of `LanceTable.index_recall`, which searches by the metric of the index."""
+
+
+def nearest_join(
+    handle: TableHandle,
+    queries: DataFrame,
+    on: str | tuple[str, str],
+    k: int = 10,
+    *,
+    how: str = "inner",
+    columns: Sequence[str] | None = None,
+    aliases: Mapping[str, str] | None = None,
+    filter: str | Column | None = None,
+    with_row_id: bool = False,
+    blob_handling: str | None = None,
+    **keywords: Unpack[JoinKeywords],
+) -> DataFrame:
+    """Return queries with the rows whose vectors are nearest; see `LanceTable.nearest_join`."""
+    from lance_spark.spark.table.jobs.nearest_join import nearest_join as join
+
+    return join(
+        handle,
+        queries,
+        on,
+        {"k": k, **nearest_keys(keywords)},
+        how=how,
+        columns=columns,
+        aliases=aliases or {},
+        condition=filter,
+        search=checked(IndexSearchKeywords, of_group(IndexSearchKeywords, keywords)),
+        with_row_id=with_row_id,
+        blob_handling=blob_handling or handle.read_options.blob_handling,
+    )
+
+
+def index_recall(
+    handle: TableHandle, name: str, sample: int, k: int, seed: int, keywords: RecallKeywords
+) -> IndexRecall:
+    """Measure how many of the nearest rows an index finds; see `LanceTable.index_recall`."""
+    from lance_spark.dataset.recall import plan_recall
+
+    dataset = handle.dataset()
+    plan = plan_recall(dataset, name, sample, k, seed)
+    vectors = plan.vectors.tolist()
+    queries = handle.spark.createDataFrame(
+        list(enumerate(vectors)), f"{QUERY_INDEX.name} int, {_QUERY} array<double>"
+    )
+
+    def rows(columns: list[str], **others: Any) -> pa.Table:
+        joined = nearest_join(
+            handle,
+            queries,
+            (_QUERY, plan.column),
+            plan.k + 1,
+            columns=columns,
+            metric=plan.metric.value,
+            with_row_id=True,
+            **others,
+        )
+        return joined.drop(_QUERY).toArrow()
+
+    title = f"lance index recall {dataset._table.store.display}: "
+    with job_group(handle.spark, title + "search by the index"):
+        by_index = rows([plan.column], **keywords)
+    with job_group(handle.spark, title + "search all rows"):
+        nearest = rows([], use_index=False)
+    return plan.compare(by_index, nearest)

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from lance_spark.inspect.formatting import clean, number, shortened
-from lance_spark.inspect.plots import Bar, small_plot
+from lance_spark.inspect.html import Bar, small_plot
 from lance_spark.inspect.text import heading_lines
 
 if TYPE_CHECKING:

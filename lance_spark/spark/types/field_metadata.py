@@ -33,17 +33,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from lance_spark.encoding.field_metadata import BLOB_V2, FIELD_ID
+from lance_spark.encoding.meta import BLOB_V2, FIELD_ID
 from lance_spark.errors import UnsupportedTypeError
-from lance_spark.file.schema.arrow_fields import field_parts
-from lance_spark.file.schema.extension_types import check_storage
-from lance_spark.file.schema.keys import is_key
-from lance_spark.file.schema.logical_types import (
+from lance_spark.file.schema.field import field_parts, is_key
+from lance_spark.file.schema.types import (
     ARROW_JSON,
     EXTENSION_METADATA,
     EXTENSION_NAME,
     JSON,
     SPARK_TYPE,
+    check_storage,
 )
 
 VECTOR_SIZE = "arrow.fixed-size-list.size"

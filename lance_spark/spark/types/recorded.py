@@ -30,11 +30,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from lance_spark.errors import SchemaMismatchError, UnsupportedTypeError
-from lance_spark.file.schema.logical_types import (
-    EXTENSION_METADATA,
-    EXTENSION_NAME,
-    SPARK_TYPE,
-)
+from lance_spark.file.schema.types import EXTENSION_METADATA, EXTENSION_NAME, SPARK_TYPE
 from lance_spark.spark.jvm.shims.pyspark_names import RELEASE
 
 #: Variable that names the packages from which classes of user-defined types are imported.

@@ -1,4 +1,4 @@
-"""The bytes of blobs of which a writer of Spark gets locators (`scan.blob_locators`).
+"""The bytes of blobs of which a writer of Spark gets locators (`scan.blobs`).
 
 The rows of a task are resolved before anything else looks at them, in batches that are cut by the
 bytes of their blobs.
@@ -17,16 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.field_metadata import BLOB_KEY
+from lance_spark.encoding.meta import BLOB_KEY
 from lance_spark.errors import error_context
 from lance_spark.file.schema.field import BLOB_DESCRIPTOR, Field
 from lance_spark.file.schema.nested import Lengths
-from lance_spark.scan.blob_loader import MAX_COUNTED, BlobLoader
-from lance_spark.scan.blob_locators import Locator, locators_in, parse_place
+from lance_spark.scan.blobs import MAX_COUNTED, BlobLoader, Locator, locators_in, parse_place
 from lance_spark.scan.fragment.column_reader import cuts
 from lance_spark.spark.jvm.classes import PACKAGE, call_static, is_connect, loaded_extension
 from lance_spark.spark.jvm.shims.pyspark_names import java_frame
-from lance_spark.spark.options.split import split_options
+from lance_spark.spark.options.read import split_options
 from lance_spark.storage.source import ByteSource
 from lance_spark.table.paths import TablePaths
 

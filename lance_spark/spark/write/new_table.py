@@ -12,7 +12,7 @@ import pyarrow as pa
 from lance_spark.spark.options.write import WriteOptions
 
 if TYPE_CHECKING:
-    from lance_spark.table.commit.write_job import Mode, TableSettings, WriteJob
+    from lance_spark.table.commit.write import Mode, TableSettings, WriteJob
 
 #: The option by which a statement of the catalog gives the properties of the table that it creates.
 OPTION = "new_table"
@@ -49,7 +49,7 @@ class NewTable:
 
     def settings(self, options: WriteOptions) -> TableSettings:
         """Return the settings of the table."""
-        from lance_spark.table.commit.write_job import TableSettings
+        from lance_spark.table.commit.write import TableSettings
 
         values = self.properties
         metadata: dict[str, str | None] = {
@@ -70,7 +70,7 @@ def begin_new_table(options: WriteOptions, schema: pa.Schema, new_table: NewTabl
     Raises InvalidOptionError, SchemaMismatchError, StorageError. Raises TableExistsError: the table
     exists, and must be created.
     """
-    from lance_spark.table.commit.write_plan import begin_write
+    from lance_spark.table.commit.write import begin_write
 
     arguments = {**write_arguments(options), "settings": new_table.settings(options)}
     is_new = new_table.must_create and not new_table.replaces
@@ -81,8 +81,7 @@ def begin_new_table(options: WriteOptions, schema: pa.Schema, new_table: NewTabl
 def write_arguments(options: WriteOptions) -> dict[str, Any]:
     """Return the arguments of `begin_write` that options set."""
     from lance_spark.file.blobs.writer import blob_options
-    from lance_spark.table.commit.write_job import TableSettings
-    from lance_spark.table.commit.write_plan import BaseTargets
+    from lance_spark.table.commit.write import BaseTargets, TableSettings
     from lance_spark.table.fragments.limits import WriteLimits
 
     bases = options.target_bases

@@ -28,7 +28,7 @@ from lance_spark.mutations.rows.partial_overwrite import (
     ReplaceRows,
     partition_columns,
 )
-from lance_spark.scan.predicates.tree import Column, Predicate
+from lance_spark.predicates.tree import Column, Predicate
 from lance_spark.spark.options.predicate_text import OptionText
 from lance_spark.spark.pushdown.filter_trees import to_predicate
 from lance_spark.spark.read.projection import find
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Schema
     from lance_spark.spark.options.overwrite import OverwriteOptions
     from lance_spark.spark.options.write import WriteOptions
-    from lance_spark.table.commit.idempotency import WriteToken
-    from lance_spark.table.commit.write_job import WriteJob
+    from lance_spark.table.commit.options import WriteToken
+    from lance_spark.table.commit.write import WriteJob
     from lance_spark.table.fragments.fragment import Fragment
 
 #: Maximum characters of a value in an error.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
+import uuid
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,7 +26,6 @@ from lance_spark.spark.read.reader import display
 from lance_spark.spark.types.convert import check_conversion
 from lance_spark.spark.types.mapping import to_arrow_schema
 from lance_spark.spark.types.recorded import check_records
-from lance_spark.spark.write import opened
 from lance_spark.spark.write.new_table import write_arguments
 from lance_spark.spark.write.writer import LanceWriter
 
@@ -34,9 +36,50 @@ if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Schema
     from lance_spark.spark.pushdown.request import Version
     from lance_spark.spark.write.new_table import NewTable
-    from lance_spark.table.commit.write_job import Mode, WriteJob
-    from lance_spark.table.commit.write_plan import OpenForWrite
+    from lance_spark.table.commit.write import Mode, OpenForWrite, WriteJob
     from lance_spark.table.manifest.manifest import Manifest
+
+
+# --------------------------------------------------------------------------------------------------
+# Versions that one step of an append has read for the next.
+#
+# Spark appends by path in two steps of Python: the first finds the columns with defaults that the
+# DataFrame leaves out, and the second plans the write. Both need the newest version. The first
+# keeps it, under a random key that the JVM hands to the second, so that the statement lists the
+# versions once. If the steps run in different processes, or with a long time between them, the
+# second lists the versions itself. The commit compares the version with the newest in any case.
+
+#: Versions that a process keeps, and for how many seconds.
+_MOST = 4
+_SECONDS = 10.0
+_opened: OrderedDict[str, tuple[float, OpenForWrite]] = OrderedDict()
+
+
+def schema_for_append(options: WriteOptions) -> tuple[pa.Schema | None, str | None]:
+    """Return the schema of the table, and the key of the version; None if there is no table.
+
+    Raises UnsupportedFeatureError, CorruptTableError, StorageError.
+    """
+    from lance_spark.table.commit.write import open_for_write
+
+    opened = open_for_write(options.path, options.storage_options or None, options.branch)
+    if opened.base is None:
+        return None, None
+    key = uuid.uuid4().hex
+    _opened[key] = time.monotonic(), opened
+    while len(_opened) > _MOST:
+        _opened.popitem(last=False)
+    return opened.base.schema.to_arrow(), key
+
+
+def take(key: str | None) -> OpenForWrite | None:
+    """Return the version of a key, once; None if the process does not keep it, or for too long."""
+    since, opened = _opened.pop(key or "", (0.0, None))
+    return opened if time.monotonic() - since < _SECONDS else None
+
+
+# --------------------------------------------------------------------------------------------------
+# Planning of writes on the driver: the columns that are written, and the writer.
 
 
 def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> LanceWriter:
@@ -93,7 +136,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
         job = _begin_replacing_rows(options, columns, effect.rows_read)
     else:
         mode: Mode = "overwrite" if overwrite and not partial else "append"
-        known = opened.take(effect.opened) if mode == "append" and not overwrite else None
+        known = take(effect.opened) if mode == "append" and not overwrite else None
         job = _begin(options, columns, mode, known)
     if effect.must_exist and not job.read_version:
         raise TableNotFoundError(
@@ -114,7 +157,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
 
     _check_read(job, effect.rows_read)
     if columns.table is None:
-        from lance_spark.table.commit.write_job import STRATEGIES
+        from lance_spark.table.commit.write import STRATEGIES
 
         # Another client may create the table meanwhile: an append would add the rows to its own.
         job = job.with_strategy(STRATEGIES["create"])
@@ -144,7 +187,7 @@ def _begin(
     options: WriteOptions, columns: _Columns, mode: Mode, known: OpenForWrite | None = None
 ) -> WriteJob:
     """Plan an append or an overwrite. `columns` is fitted to the version that it reads."""
-    from lance_spark.table.commit.write_plan import begin_write
+    from lance_spark.table.commit.write import begin_write
 
     return begin_write(
         options.path,
@@ -160,8 +203,7 @@ def _begin_replacing_rows(
     options: WriteOptions, columns: _Columns, rows_read: Version | None
 ) -> WriteJob:
     """Plan an overwrite that keeps the columns of the table."""
-    from lance_spark.table.commit.write_job import ReplaceAllRows
-    from lance_spark.table.commit.write_plan import begin_write
+    from lance_spark.table.commit.write import ReplaceAllRows, begin_write
 
     dataset = _existing(options)
     if dataset is None:
@@ -192,10 +234,10 @@ def _new_table_writer(
     options: WriteOptions, schema: StructType, new_table: NewTable, rows_read: Version | None
 ) -> LanceWriter:
     """Plan the write of a table that a statement creates or replaces."""
-    from lance_spark.spark.catalog.column_fields import table_schema
     from lance_spark.spark.catalog.properties import check_partition_columns
+    from lance_spark.spark.types.mapping import table_schema
     from lance_spark.spark.write.new_table import begin_new_table
-    from lance_spark.table.commit.write_job import ReplaceAllRows
+    from lance_spark.table.commit.write import ReplaceAllRows
 
     large = options.large_var_types
     arrow = table_schema(schema, options.column_metadata, large_var_types=large)
@@ -309,9 +351,9 @@ def columns_left_out(
     """
     from pyspark.sql.types import StructType
 
-    from lance_spark.spark.catalog.column_fields import catalog_schema
     from lance_spark.spark.options.overwrite import OverwriteOptions
     from lance_spark.spark.types.field_metadata import DEFAULT
+    from lance_spark.spark.types.mapping import catalog_schema
 
     if overwrite:
         effect = OverwriteOptions.parse(options, overwrite)
@@ -322,7 +364,7 @@ def columns_left_out(
         dataset = _existing(options)
         table, key = None if dataset is None else dataset.schema, None
     else:
-        table, key = opened.schema_for_append(options)
+        table, key = schema_for_append(options)
     if table is None:
         return StructType(), None
     default = DEFAULT.encode()

@@ -34,19 +34,17 @@ from lance_spark.errors import InvalidInputError, LanceError, VersionNotFoundErr
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rewrite.column_rewriter import ColumnFile, ColumnTarget
-from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
-from lance_spark.mutations.rewrite.writer import undo
+from lance_spark.mutations.rewrite.writers import RewrittenRows, RowRewriter, undo
 from lance_spark.mutations.rows.delete import FragmentDeletion, run_delete, union_rows
-from lance_spark.mutations.rows.key_filter import KeyFilter
-from lance_spark.mutations.runner import LocalRunner, abort_on_error, write_and_delete
-from lance_spark.spark.job_monitor import task_number
+from lance_spark.mutations.rows.merge import KeyFilter
+from lance_spark.runner import LocalRunner, abort_on_error, write_and_delete
+from lance_spark.spark.job import task_number
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.reader import open_table
 from lance_spark.spark.read.snapshot import identity_text
-from lance_spark.spark.table.jobs.rewrite_columns import WriteColumns
-from lance_spark.spark.write.batches import received
-from lance_spark.spark.write.input import InputConverter
+from lance_spark.spark.table.jobs.columns import WriteColumns
+from lance_spark.spark.write.input import InputConverter, received
 from lance_spark.spark.write.locators import BlobSources, resolved
 from lance_spark.spark.write.writer import counts_of
 from lance_spark.table.open import OpenTable

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from lance_spark.errors import AlreadyCommittedError, LanceError, error_context
-from lance_spark.spark.job_monitor import task_number
+from lance_spark.spark.job import task_number
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.replies import reply_of
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lance_spark.spark.write.locators import BlobSources
-    from lance_spark.table.commit.idempotency import WriteToken
-    from lance_spark.table.commit.write_job import WriteJob
+    from lance_spark.table.commit.options import WriteToken
+    from lance_spark.table.commit.write import WriteJob
     from lance_spark.table.fragments.files import DataFile
     from lance_spark.table.fragments.fragment import Fragment
     from lance_spark.table.fragments.writer import FragmentWriter
@@ -119,8 +119,7 @@ class LanceWriter(TaskObject, DataSourceArrowWriter):
             A value does not fit the type of the table.
         StorageError
         """
-        from lance_spark.spark.write.batches import received
-        from lance_spark.spark.write.input import BackgroundWriter
+        from lance_spark.spark.write.input import BackgroundWriter, received
         from lance_spark.spark.write.locators import resolved
 
         batches = resolved(received(iterator, self.schema), self.sources)
@@ -165,7 +164,7 @@ class LanceWriter(TaskObject, DataSourceArrowWriter):
                 "a task of the write sent no result: nothing was committed; run the write again"
             )
         from lance_spark.table.commit.transaction import with_message
-        from lance_spark.table.commit.write_commit import commit_on_newest
+        from lance_spark.table.commit.write import commit_on_newest
 
         with suppress(AlreadyCommittedError):
             commit_on_newest(

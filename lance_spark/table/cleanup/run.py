@@ -16,7 +16,7 @@ running job. For the same reason, a failed deletion of a file keeps all manifest
 Manifests are kept, too, if the newest version is gone or is another one: another client may have
 deleted the table and created it again, and the manifests of these names are those of the new table.
 
-Only files listed below the table's own root are deleted (`lance_spark.table.cleanup.files`). Paths
+Only files listed below the table's own root are deleted (`lance_spark.table.cleanup.plan`). Paths
 in manifests are compared with the list; they are never deleted directly. Files below base paths are
 never removed.
 """
@@ -33,8 +33,7 @@ from lance_spark import progress
 from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.cleanup.files import FilePurpose
-from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPlanner, CleanupPolicy
+from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPlanner, CleanupPolicy, FilePurpose
 
 DEFAULT_AGE = datetime.timedelta(days=14)
 DEFAULT_DELETE_CONCURRENCY = 16

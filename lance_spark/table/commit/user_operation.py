@@ -15,10 +15,9 @@ from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import open_table, read_latest
+from lance_spark.table.operations.append import Append, Overwrite
 from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.data.append import Append
-from lance_spark.table.operations.data.overwrite import Overwrite
-from lance_spark.table.operations.metadata.clone import Clone
+from lance_spark.table.operations.metadata import Clone
 from lance_spark.table.paths import DATA
 from lance_spark.table.refs.clones import shallow_clone
 

@@ -11,17 +11,93 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from pyroaring import BitMap
+
 from lance_spark._forks import ForkLock
-from lance_spark.errors import CorruptTableError, InvalidInputError
+from lance_spark.errors import CorruptTableError, InvalidInputError, InvalidOptionError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative
-from lance_spark.table.fragments.bitmaps import parse_bitmap
-from lance_spark.table.fragments.file_versions import canonical
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    from pyroaring import BitMap
+
+
+# --------------------------------------------------------------------------------------------------
+# Sets of row offsets and fragment ids in manifests and transactions: Roaring bitmaps.
+
+
+def parse_bitmap(data: bytes, name: str) -> BitMap:
+    """Parse a Roaring bitmap of a manifest or transaction; errors call it `name`.
+
+    Raises CorruptTableError.
+    """
+    try:
+        return BitMap.deserialize(data)
+    except (ValueError, IndexError, MemoryError) as error:
+        raise CorruptTableError(f"{name}: the Roaring bitmap cannot be read: {error}") from error
+
+
+# --------------------------------------------------------------------------------------------------
+# Names and numbers of the versions of data files.
+
+#: The name of the file format in manifests.
+FILE_FORMAT = "lance"
+#: The last one is not stable: pylance 14 writes and reads it with a warning.
+WRITABLE = ((0, 1), (2, 0), (2, 1), (2, 2), (2, 3))
+DEFAULT = (2, 2)
+LEGACY = (0, 1)
+#: The version number in early files of version 2.0.
+_FIRST_VERSION_2 = (0, 3)
+_VERSIONS = {
+    "stable": DEFAULT,
+    "legacy": (0, 1),
+    "0.1": (0, 1),
+    "0.3": (2, 0),
+    "2.0": (2, 0),
+    "2.1": (2, 1),
+    "2.2": (2, 2),
+    "2.3": (2, 3),
+    "next": (2, 3),
+}
+
+
+def parse_version(name: str) -> tuple[int, int]:
+    """Return the file version that an option names.
+
+    Raises InvalidOptionError: the version is unknown.
+    """
+    version = _VERSIONS.get(name.strip().lower())
+    if version is None:
+        raise InvalidOptionError(
+            f"data storage version {name!r} is not a version of data files; choose {writable()}"
+        )
+    return version
+
+
+def canonical(version: tuple[int, int]) -> tuple[int, int]:
+    """Return the version of a data file, from the numbers in its message.
+
+    Files of version 0.1 are marked 0.0, 0.1 or 0.2, and early files of version 2.0 are marked 0.3.
+    """
+    if version == _FIRST_VERSION_2:
+        return 2, 0
+    return LEGACY if version < _FIRST_VERSION_2 else version
+
+
+def text(version: tuple[int, int]) -> str:
+    """Return a file version as text, for example ``2.2``."""
+    return f"{version[0]}.{version[1]}"
+
+
+def writable() -> str:
+    """List the file versions that this release writes, for errors."""
+    *all_but_last, last = (text(version) for version in WRITABLE)
+    return f"{', '.join(all_but_last)} or {last}"
+
+
+# --------------------------------------------------------------------------------------------------
+# Parts of a fragment: data files, deletion file, overlays, and row lineage (ids and versions).
 
 #: The id of a field that does not have an id yet.
 _UNSET = -1

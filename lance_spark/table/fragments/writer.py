@@ -7,8 +7,10 @@ not part of the table until a manifest refers to them. A writer that fails delet
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,14 +20,56 @@ from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.blobs.writer import BlobOptions, BlobWriter
 from lance_spark.file.open import DataFileWriter, create_file, version_in_manifests
 from lance_spark.file.schema.schema import Schema
-from lance_spark.storage.store import ObjectStore, OutputFile
+from lance_spark.storage.output import OutputFile
+from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import join
 from lance_spark.table.align import align
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.limits import DEFAULT_MAX_BYTES_PER_FILE, DEFAULT_MAX_ROWS_PER_FILE
-from lance_spark.table.fragments.write_progress import FragmentWriteProgress
 from lance_spark.table.paths import DATA, TablePaths, sidecar_path
+
+# --------------------------------------------------------------------------------------------------
+# `FragmentWriteProgress`: what a caller wants to know of each fragment that is written.
+
+
+class FragmentWriteProgress(ABC):
+    """Told of each fragment that a write makes, in the thread of the call.
+
+    An error of a method ends the write before its commit, and its files are deleted. Objects of
+    pylance's class of this name can be given, too.
+
+    Examples
+    --------
+    >>> class Printed(FragmentWriteProgress):
+    ...     def begin(self, fragment, **kwargs):
+    ...         print("begin")
+    ...
+    ...     def complete(self, fragment, **kwargs):
+    ...         print(fragment.physical_rows, "rows")
+    """
+
+    @abstractmethod
+    def begin(self, fragment: Fragment, **kwargs: Any) -> None:
+        """Receive a fragment before its file is written: without an id, files and rows."""
+
+    @abstractmethod
+    def complete(self, fragment: Fragment, **kwargs: Any) -> None:
+        """Receive a fragment whose file is written. The commit gives it its id."""
+
+
+def check_observer(progress: object) -> None:
+    """Raise InvalidInputError for an object without the methods of `FragmentWriteProgress`."""
+    for name in ("begin", "complete"):
+        if progress is not None and not callable(getattr(progress, name, None)):
+            raise InvalidInputError(
+                "progress must be a FragmentWriteProgress, with methods begin and complete, not "
+                f"{type(progress).__name__}"
+            )
+
+
+# --------------------------------------------------------------------------------------------------
+# Writer of record batches to new fragments, each with one data file.
 
 #: The number of bytes at the end of a file's UUID that identify the job of the file.
 TAG_BYTES = 6

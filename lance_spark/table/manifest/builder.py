@@ -12,19 +12,16 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from lance_spark._version import __version__
-from lance_spark.errors import (
-    CorruptFileError,
-    InvalidInputError,
-    UnsupportedError,
-)
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedError
 from lance_spark.file.schema.rules import check_fields
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table import sort_order
-from lance_spark.table.fragments import file_versions
+from lance_spark.table.fragments import files
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment, check_complete, check_new, check_unique
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.manifest import flags, repairs
+from lance_spark.table.manifest import codec
+from lance_spark.table.manifest import manifest as flags
 from lance_spark.table.manifest.codec import encode
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.rows import ids as row_ids
@@ -235,11 +232,11 @@ class ManifestBuilder:
 
     def set_data_storage_version(self, version: tuple[int, int]) -> None:
         """Set the version of new data files."""
-        self.proto.data_format.file_format = file_versions.FILE_FORMAT
-        self.proto.data_format.version = file_versions.text(version)
+        self.proto.data_format.file_format = files.FILE_FORMAT
+        self.proto.data_format.version = files.text(version)
 
     def _repair(self, manifest: Manifest) -> None:
-        """Repair known errors of early releases; see `table.manifest.repairs`.
+        """Repair known errors of early releases; see `table.manifest.codec`.
 
         The new version names a later writer, so no other client will repair it.
         """
@@ -247,8 +244,8 @@ class ManifestBuilder:
             self.set_data_storage_version(manifest.data_storage_version)
         if not manifest.has_writer_version and self.proto.fragments:
             self._count_rows(manifest)
-        repairs.drop_unused_files(self.proto)
-        if self.has_indices and repairs.has_wrong_bitmaps(manifest.message):
+        codec.drop_unused_files(self.proto)
+        if self.has_indices and codec.has_wrong_bitmaps(manifest.message):
             from lance_spark.table.indexes.sections import is_system
 
             kept = [index for index in self.indices.indices if is_system(index)]
@@ -288,7 +285,7 @@ class ManifestBuilder:
         """
         next_id = self._next_fragment_id()
         version = Manifest(self.proto, _NEW_MANIFEST).data_storage_version
-        legacy_fields = self.proto.fields if version == file_versions.LEGACY else ()
+        legacy_fields = self.proto.fields if version == files.LEGACY else ()
         for fragment in fragments:
             check_complete(fragment, legacy_fields)
             if not fragment.files:
@@ -359,7 +356,7 @@ class ManifestBuilder:
         proto.writer_version.library = _WRITER_LIBRARY
         proto.writer_version.version = __version__
         proto.transaction_file = transaction_file
-        repairs.declare_blobs(proto)
+        codec.declare_blobs(proto)
         if self.base is not None:
             sort_order.keep(self.base.message, proto)
         changed = self._changed_fragments()
@@ -450,6 +447,6 @@ class ManifestBuilder:
         for file in fragment.files:
             if file.version != version and not mixed:
                 raise InvalidInputError(
-                    f"data file {file.path} has version {file_versions.text(file.version)}, "
-                    f"but the files of the table have version {file_versions.text(version)}"
+                    f"data file {file.path} has version {files.text(file.version)}, "
+                    f"but the files of the table have version {files.text(version)}"
                 )

@@ -18,7 +18,7 @@ from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.manifest.field_ids import max_field_id
+from lance_spark.table.manifest.manifest import max_field_id
 from lance_spark.table.rows import ids as row_ids
 
 if TYPE_CHECKING:

@@ -9,23 +9,13 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
+from lance_spark.table.operations.append import Append, Overwrite
 from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.data.append import Append
-from lance_spark.table.operations.data.data_overlay import DataOverlay
-from lance_spark.table.operations.data.data_replacement import DataReplacement
-from lance_spark.table.operations.data.delete import Delete
-from lance_spark.table.operations.data.merge import Merge
-from lance_spark.table.operations.data.overwrite import Overwrite
-from lance_spark.table.operations.data.rewrite import Rewrite
-from lance_spark.table.operations.data.update import Update
-from lance_spark.table.operations.metadata.clone import Clone
-from lance_spark.table.operations.metadata.create_index import CreateIndex
-from lance_spark.table.operations.metadata.project import Project
-from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
-from lance_spark.table.operations.metadata.restore import Restore
-from lance_spark.table.operations.metadata.update_bases import UpdateBases
-from lance_spark.table.operations.metadata.update_config import UpdateConfig
-from lance_spark.table.operations.metadata.update_mem_wal_state import UpdateMemWalState
+from lance_spark.table.operations.columns import DataOverlay, DataReplacement, Merge, Project
+from lance_spark.table.operations.indexes import CreateIndex, UpdateMemWalState
+from lance_spark.table.operations.metadata import Clone, Restore, UpdateBases, UpdateConfig
+from lance_spark.table.operations.rewrite import ReserveFragments, Rewrite
+from lance_spark.table.operations.update import Delete, Update
 
 #: The operations that this release commits, by name.
 OPERATIONS: dict[str, type[Operation]] = {

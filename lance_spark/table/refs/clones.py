@@ -53,7 +53,7 @@ from lance_spark.table.manifest.codec import (
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation, NamingScheme
 from lance_spark.table.open import OpenTable
-from lance_spark.table.operations.metadata.clone import Clone
+from lance_spark.table.operations.metadata import Clone
 from lance_spark.table.paths import DATA, DELETIONS, INDICES, TablePaths
 from lance_spark.table.rows import ids as row_ids
 

@@ -12,7 +12,7 @@ Cleanup and a client that gives a name to a version exclude each other without a
 
 Whichever order the steps take, at least one of the two sees the other. A restore cannot be taken
 back, so it checks before it commits; cleanup sees the transaction file of the restore
-(`lance_spark.table.cleanup.references`).
+(`lance_spark.table.cleanup.plan`).
 
 Limits: a version that cleanup marked and then kept does not get its file back, since another
 cleanup may have marked it as well and still remove it. It keeps its names and gets no new one.

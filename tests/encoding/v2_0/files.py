@@ -11,8 +11,15 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.field import count_columns, open_field
-from lance_spark.file.columns import add_page, new_column, read_columns
-from lance_spark.file.footer import ALIGNMENT, Tail, encode_tail, read_footer
+from lance_spark.file.footer import (
+    ALIGNMENT,
+    Tail,
+    add_page,
+    encode_tail,
+    new_column,
+    read_columns,
+    read_footer,
+)
 from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.proto import file_pb2

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lance_spark.encoding.v2_0.columns import parse
-from lance_spark.encoding.v2_0.field import open_field
+from lance_spark.encoding.v2_0.field import open_field, parse
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 from lance_spark.storage.source import run_plans
 from tests.encoding.v2_0.files import File, assert_rows, read_theirs, write

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.levels import layer_numbers
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_1.layouts.full_zip_write import write_full_zip
+from lance_spark.encoding.v2_1.layouts.full_zip import write_full_zip
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from tests.encoding.v2_1.mini_block_cases import (

@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding.arrow_blocks import to_block
+from lance_spark.encoding.blocks import to_block
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
 from lance_spark.encoding.v2_1.codecs import flat as flat_module

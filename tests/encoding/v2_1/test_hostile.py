@@ -21,8 +21,7 @@ from lance_spark.encoding.meta import ColumnMeta
 from lance_spark.encoding.v2_1.field_read import StructuralField
 from lance_spark.encoding.v2_1.leaf_columns import leaf_fields
 from lance_spark.errors import LanceError
-from lance_spark.file.columns import read_columns
-from lance_spark.file.footer import Tail, read_footer
+from lance_spark.file.footer import Tail, read_columns, read_footer
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.local import LocalSource
 from lance_spark.storage.source import ByteRange, run_plans

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.errors import UnsupportedEncodingError
-from lance_spark.file.columns import read_columns
-from lance_spark.file.footer import Tail, read_footer
+from lance_spark.file.footer import Tail, read_columns, read_footer
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.local import LocalSource
 from tests.encoding.v2_1 import test_hostile

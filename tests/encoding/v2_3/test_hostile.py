@@ -14,8 +14,7 @@ import pytest
 from lance.file import LanceFileWriter
 
 from lance_spark.encoding.v2_3.field import open_field
-from lance_spark.file.columns import read_columns
-from lance_spark.file.footer import Tail, read_footer
+from lance_spark.file.footer import Tail, read_columns, read_footer
 from lance_spark.proto import encodings_v2_3_pb2 as pb
 from lance_spark.storage.local import LocalSource
 from tests.encoding.v2_1 import test_hostile as trials

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.errors import UnsupportedTypeError
-from lance_spark.file.schema.arrow_fields import field_parts
-from lance_spark.file.schema.logical_types import arrow_type, logical_type
+from lance_spark.file.schema.field import field_parts
+from lance_spark.file.schema.types import arrow_type, logical_type
 
 UNITS = ["s", "ms", "us", "ns"]
 STRUCT = pa.struct([("a", pa.int32()), pa.field("b", pa.string(), nullable=False)])

@@ -16,13 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lance_spark.errors import (
-    CorruptFileError,
-    InvalidInputError,
-)
+from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.file.v0_1.reader import LegacyFileReader
 from lance_spark.file.v0_1.statistics import Op, prune
-from lance_spark.scan.predicates.conditions import candidate_ranges
+from lance_spark.predicates.conditions import candidate_ranges
 from tests.file.v0_1.legacy_files import FileOf, field, opened, parts, with_metadata
 from tests.support.cells import number_of
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark import BasePath, Dataset, open_dataset
-from lance_spark.dataset.changes.merge_rows import _MAX_KEYS
+from lance_spark.dataset.merge import _MAX_KEYS
 from lance_spark.errors import (
     AmbiguousMergeError,
     CommitConflictError,
@@ -25,9 +25,9 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
     UnsupportedTypeError,
 )
-from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
-from lance_spark.mutations.rows import key_matching
-from lance_spark.mutations.rows.key_matching import KeyMatch, match_keys
+from lance_spark.mutations.rewrite.writers import RowRewriter
+from lance_spark.mutations.rows import merge as key_matching
+from lance_spark.mutations.rows.merge import KeyMatch, match_keys
 
 NAN = float("nan")
 ROWS = pa.table(

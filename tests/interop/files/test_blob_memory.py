@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import lance_spark
 import lance_spark.scan.blob_files
-import lance_spark.scan.blob_loader
-import lance_spark.table.commit.write_job
+import lance_spark.scan.blobs
+import lance_spark.table.commit.write
 
 path, size, count, version = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 

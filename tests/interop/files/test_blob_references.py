@@ -12,10 +12,7 @@ from lance import DatasetBasePath
 from lance.blob import Blob, blob_field
 
 import lance_spark
-from lance_spark.errors import (
-    InvalidInputError,
-    StorageError,
-)
+from lance_spark.errors import InvalidInputError, StorageError
 from tests.interop.files.written_blobs import content, in_pieces, kinds
 from tests.support.interop.blobs import (
     check_reads,

@@ -12,11 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import (
-    InvalidInputError,
-    SchemaMismatchError,
-    UnsupportedTypeError,
-)
+from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
 from tests.interop.files.written_blobs import VERSIONS, content, in_pieces, kinds, read
 from tests.support.interop import blobs
 from tests.support.interop.blobs import (

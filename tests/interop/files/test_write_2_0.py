@@ -18,8 +18,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 import lance_spark
 from lance_spark.errors import InvalidInputError, InvalidOptionError, UnsupportedTypeError
-from lance_spark.file.columns import read_columns
-from lance_spark.file.footer import Tail, read_footer
+from lance_spark.file.footer import Tail, read_columns, read_footer
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter, WrittenFile

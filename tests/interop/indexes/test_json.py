@@ -14,12 +14,12 @@ from lance.indices import IndexConfig
 
 import lance_spark
 from lance_spark.errors import InvalidInputError, InvalidOptionError, UnsupportedFeatureError
+from lance_spark.indexes import builds
 from lance_spark.mutations.commits import commit_operation
-from lance_spark.mutations.indexes import column, segment_files
 from lance_spark.proto import table_pb2
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.indexes.sections import section_of
-from lance_spark.table.operations.metadata.create_index import CreateIndex
+from lance_spark.table.operations.indexes import CreateIndex
 from tests.support.cells import every_other
 
 ROWS = 900
@@ -411,8 +411,8 @@ def test_many_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["BTREE", "BITMAP", "NGRAM", "ZONEMAP", "BLOOMFILTER"])
 def test_values_in_parts(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_files, "PART_BYTES", 3_000)
-    monkeypatch.setattr(column, "_BATCH_ROWS", 100)
+    monkeypatch.setattr(builds, "PART_BYTES", 3_000)
+    monkeypatch.setattr(builds, "_BATCH_ROWS", 100)
     # Batches of nulls, of integers and of other numbers.
     values = [
         None if n < 150 else f"text{n % 40:03}" if target == "NGRAM" else n for n in range(900)
@@ -435,7 +435,7 @@ def test_values_in_parts(tmp_path: Path, target: str, monkeypatch: pytest.Monkey
 
 
 def test_values_of_other_types_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column, "_BATCH_ROWS", 2)
+    monkeypatch.setattr(builds, "_BATCH_ROWS", 2)
     texts = ['{"a":1}', "{}", '{"a":2}', '{"a":"x"}', '{"a":"y"}']
     path = str(tmp_path / "t.lance")
     dataset = lance_spark.write_dataset(

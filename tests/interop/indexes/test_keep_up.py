@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.query import MatchQuery
+from lance_spark.indexes.text.queries import MatchQuery
 from tests.support.cells import ALL_CELLS
 
 ROWS = 1_200

@@ -14,7 +14,7 @@ import lance_spark
 from lance_spark.dataset import Compaction
 from lance_spark.errors import CommitConflictError
 from lance_spark.table.indexes import fragment_reuse
-from lance_spark.table.operations.data import rewrite
+from lance_spark.table.operations import rewrite
 
 VECTOR = pa.list_(pa.float32(), 2)
 FILTERS = ["x = 5", "x = 2999", "x > 2990", "x < 3 OR x = 1500", "x = 3100", "x IN (1, 2, 950)"]

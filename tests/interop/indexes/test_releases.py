@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lance_spark
-from lance_spark.scan.pruning.metadata_aggregates import min_max_from_metadata, value_count
+from lance_spark.indexes.aggregates import min_max_from_metadata, value_count
 from tests.fixtures.tables import INDEXES, unpack
 from tests.support.cells import every_other
 

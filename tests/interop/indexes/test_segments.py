@@ -19,7 +19,7 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.indexes.files import IndexFiles
 from lance_spark.storage.store import ObjectStore
 
 ROWS = 60

@@ -12,7 +12,7 @@ import pyarrow as pa
 import lance_spark
 from lance_spark.mem_wal.entries import Entry, delete_rows, put_rows, read_tail, write_entry
 from lance_spark.mem_wal.sstable import write_sstable
-from lance_spark.table.mem_wal.shard_manifest import ShardManifest, publish, read_latest
+from lance_spark.mem_wal.table.shard_manifest import ShardManifest, publish, read_latest_manifest
 from lance_spark.table.open import open_table
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
@@ -52,7 +52,9 @@ class StepWriter:
     def __init__(self, path: str, shard: str) -> None:
         self._table = open_table(path)
         store, number = self._table.store, uuid.UUID(shard)
-        manifest = read_latest(store, number) or ShardManifest(number, version=0, spec_id=1)
+        manifest = read_latest_manifest(store, number) or ShardManifest(
+            number, version=0, spec_id=1
+        )
         self._manifest = replace(
             manifest, version=manifest.version + 1, writer_epoch=manifest.writer_epoch + 1
         )
@@ -119,15 +121,15 @@ class OwnWriter:
 
 def pylance_snapshots(path: str) -> list[lance.ShardSnapshot]:
     """Return the SSTables that the table does not have, as pylance's scanners take them."""
-    from lance_spark.table.mem_wal.details import details_of
-    from lance_spark.table.mem_wal.shard_manifest import list_shards
+    from lance_spark.mem_wal.table.details import details_of
+    from lance_spark.mem_wal.table.shard_manifest import list_shards
 
     table = open_table(path)
     details = details_of(table.manifest)
     assert details is not None
     snapshots = []
     for shard in list_shards(table.store):
-        manifest = read_latest(table.store, shard)
+        manifest = read_latest_manifest(table.store, shard)
         assert manifest is not None
         snapshot = lance.ShardSnapshot(str(shard)).with_current_generation(
             manifest.current_generation

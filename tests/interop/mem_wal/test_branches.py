@@ -17,7 +17,7 @@ import lance_spark
 from lance_spark.dataset import Dataset, LsmScanner, ShardSnapshot
 from lance_spark.errors import CorruptTableError
 from lance_spark.mem_wal.compaction import compact_mem_wal
-from lance_spark.table.mem_wal.shard_manifest import list_shards, read_latest
+from lance_spark.mem_wal.table.shard_manifest import list_shards, read_latest_manifest
 from lance_spark.table.open import open_table
 from tests.interop.mem_wal.shards import key_field
 
@@ -81,7 +81,7 @@ def put(uri: str, table: pa.Table) -> None:
 def _snapshot(uri: str) -> ShardSnapshot:
     store = open_table(uri).store
     (shard,) = list_shards(store)
-    manifest = read_latest(store, shard)
+    manifest = read_latest_manifest(store, shard)
     assert manifest is not None
     (first, *_) = manifest.sstables
     return ShardSnapshot(str(shard)).with_sstable(first.generation, first.folder)
@@ -112,7 +112,7 @@ def test_rows_that_only_seem_to_be_compacted(
             call()
     store = open_table(uri).store
     (shard,) = list_shards(store)
-    manifest = read_latest(store, shard)
+    manifest = read_latest_manifest(store, shard)
     assert manifest is not None
     assert [sstable.generation for sstable in manifest.sstables] == [1, 2, 3]
 

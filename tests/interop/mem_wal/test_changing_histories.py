@@ -23,7 +23,7 @@ import lance_spark
 from lance_spark.dataset import Dataset, LsmScanner, ShardSnapshot
 from lance_spark.mem_wal import compaction, stream_batches
 from lance_spark.mem_wal.stream_batches import StreamBatch, StreamMode, shaped_rows, write_batch
-from lance_spark.table.mem_wal.shard_manifest import read_latest
+from lance_spark.mem_wal.table.shard_manifest import read_latest_manifest
 from lance_spark.table.open import open_table
 from tests.interop.mem_wal.shards import PylanceWriter, key_field, pylance_snapshots
 from tests.support.cells import number_of
@@ -261,7 +261,9 @@ class History:
         theirs = pylance_snapshots(self.path)
         ours = []
         for snapshot in theirs:
-            manifest = read_latest(open_table(self.path).store, uuid.UUID(snapshot.shard_id))
+            manifest = read_latest_manifest(
+                open_table(self.path).store, uuid.UUID(snapshot.shard_id)
+            )
             assert manifest is not None
             ours.append(ShardSnapshot(snapshot.shard_id))
             for sstable in manifest.sstables:

@@ -17,9 +17,9 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.mem_wal.cleanup import clean_mem_wal
 from lance_spark.mem_wal.compaction import compact_mem_wal
 from lance_spark.mem_wal.sstable import open_sstable, write_sstable
+from lance_spark.mem_wal.table.shard_manifest import read_latest_manifest
 from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.mem_wal.shard_manifest import read_latest
 from lance_spark.table.open import open_table
 from tests.interop.mem_wal.test_compaction import base, fresh, new_table, put, some_rows
 from tests.interop.mem_wal.test_sstables import arrived
@@ -124,7 +124,7 @@ def test_failed_flushes_and_temporary_files(tmp_path: Path) -> None:
     assert not partial.exists()
     assert not left.exists()
     assert other.exists()
-    manifest = read_latest(table.store, shard)
+    manifest = read_latest_manifest(table.store, shard)
     assert manifest is not None
     assert open_sstable(table, shard, manifest.sstables[0].folder).version == 1
     assert fresh(root)[1] == "new0.1"

@@ -18,12 +18,12 @@ import lance_spark
 from lance_spark.errors import CommitConflictError, CorruptTableError, InvalidInputError
 from lance_spark.mem_wal import compaction
 from lance_spark.mem_wal.compaction import MemWalTask, compact_mem_wal, plan_shards, plan_tasks
-from lance_spark.mutations.runner import LocalRunner
+from lance_spark.mem_wal.table.details import details_of
+from lance_spark.mem_wal.table.shard_manifest import read_latest_manifest
+from lance_spark.runner import LocalRunner
 from lance_spark.table.commit.transaction import read_transaction
-from lance_spark.table.mem_wal.details import details_of
-from lance_spark.table.mem_wal.shard_manifest import read_latest
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.data.update import Update
+from lance_spark.table.operations.update import Update
 from tests.interop.mem_wal.shards import pylance_snapshots
 
 _KEY = {"lance-schema:unenforced-primary-key": "true"}
@@ -109,7 +109,7 @@ def test_several_generations(tmp_path: Path, version: str, stable_row_ids: bool)
     details = details_of(table.manifest)
     assert details is not None
     assert details.compacted == done.generations
-    manifest = read_latest(table.store, uuid.UUID(shard))
+    manifest = read_latest_manifest(table.store, uuid.UUID(shard))
     assert manifest is not None
     assert (manifest.sstables, manifest.current_generation) == ((), 4)
     if stable_row_ids:
@@ -297,7 +297,7 @@ def test_a_generation_is_compacted_only_once(tmp_path: Path) -> None:
 
 
 def _rows_of(table: Any, shard: uuid.UUID) -> pa.Table:
-    manifest = read_latest(table.store, shard)
+    manifest = read_latest_manifest(table.store, shard)
     assert manifest is not None
     folder = f"{table.store.uri}/_mem_wal/{shard}/{manifest.sstables[-1].folder}"
     return lance.dataset(folder).to_table(filter="not _tombstone").drop_columns(["_tombstone"])
@@ -332,12 +332,12 @@ def test_crash_between_commit_and_drain(tmp_path: Path) -> None:
     expected = fresh(root)
     table = open_table(str(root))
     done = compact_mem_wal(table, drains=False)
-    manifest = read_latest(table.store, uuid.UUID(shard))
+    manifest = read_latest_manifest(table.store, uuid.UUID(shard))
     assert manifest is not None
     assert len(manifest.sstables) == 1
     assert fresh(root) == base(root) == expected
     assert compact_mem_wal(table).version == done.version
-    manifest = read_latest(table.store, uuid.UUID(shard))
+    manifest = read_latest_manifest(table.store, uuid.UUID(shard))
     assert manifest is not None
     assert manifest.sstables == ()
     assert fresh(root) == base(root) == expected
@@ -354,7 +354,7 @@ def test_a_writer_of_pylance_goes_on_after_a_drain(tmp_path: Path) -> None:
         compact_mem_wal(open_table(str(root)))
         writer.put(some_rows([3], "open"))
     table = open_table(str(root))
-    manifest = read_latest(table.store, uuid.UUID(shard))
+    manifest = read_latest_manifest(table.store, uuid.UUID(shard))
     assert manifest is not None
     assert [part.generation for part in manifest.sstables] == [2]
     assert [manifest.writer_epoch, manifest.current_generation] == [2, 3]

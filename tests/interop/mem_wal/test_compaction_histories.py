@@ -23,11 +23,11 @@ import lance_spark
 from lance_spark.mem_wal import stream_batches
 from lance_spark.mem_wal.cleanup import clean_mem_wal
 from lance_spark.mem_wal.compaction import compact_mem_wal
+from lance_spark.mem_wal.open import flush_logs
 from lance_spark.mem_wal.stream_batches import StreamBatch, StreamMode, shaped_rows, write_batch
-from lance_spark.mem_wal.writing.flush import flush_logs
+from lance_spark.mem_wal.table.details import details_of
+from lance_spark.mem_wal.table.shard_manifest import list_shards, read_latest_manifest
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.mem_wal.details import details_of
-from lance_spark.table.mem_wal.shard_manifest import list_shards, read_latest
 from lance_spark.table.open import open_table
 from tests.interop.mem_wal.shards import PylanceWriter
 from tests.interop.mem_wal.test_compaction import base, fresh, some_rows
@@ -171,7 +171,7 @@ class History:
         details = details_of(table.manifest)
         assert details is not None
         for shard in list_shards(table.store):
-            manifest = read_latest(table.store, shard)
+            manifest = read_latest_manifest(table.store, shard)
             assert manifest is not None
             generation = details.compacted.get(shard, 0) + 1
             folders = {part.generation: part.folder for part in manifest.sstables}

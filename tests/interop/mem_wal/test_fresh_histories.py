@@ -18,8 +18,8 @@ import pytest
 import lance_spark
 from lance_spark.dataset import LsmScanner, ShardSnapshot
 from lance_spark.mem_wal.compaction import compact_mem_wal
-from lance_spark.table.mem_wal.details import details_of
-from lance_spark.table.mem_wal.shard_manifest import read_latest
+from lance_spark.mem_wal.table.details import details_of
+from lance_spark.mem_wal.table.shard_manifest import read_latest_manifest
 from lance_spark.table.open import open_table
 from tests.interop.mem_wal.shards import (
     OwnWriter,
@@ -171,7 +171,7 @@ class History:
 
 
 def _sstables(path: str, shard: str) -> list[tuple[int, str]]:
-    manifest = read_latest(open_table(path).store, uuid.UUID(shard))
+    manifest = read_latest_manifest(open_table(path).store, uuid.UUID(shard))
     return (
         [] if manifest is None else [(part.generation, part.folder) for part in manifest.sstables]
     )

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.dataset.fresh.snapshots import ShardSnapshot, rows_of
+from lance_spark.dataset.fresh import ShardSnapshot, rows_of
 from lance_spark.errors import CorruptFileError
+from lance_spark.indexes.cache import CACHE
 from lance_spark.mem_wal.entries import Entry, write_entry
 from lance_spark.mem_wal.fresh.key_sets import KeySet, LogKeys, SsTableKeys
-from lance_spark.mem_wal.fresh.tasks import Unshadowed
-from lance_spark.scan.indexes.cache import CACHE
+from lance_spark.mem_wal.fresh.scan import Unshadowed
 from tests.interop.mem_wal.shards import OwnWriter, PylanceWriter, key_field
 
 #: Rows of a page of the index of keys.
@@ -155,8 +155,8 @@ def test_keys_of_small_logs_are_in_the_task(path: str, monkeypatch: pytest.Monke
         pickle.dumps(lance_spark.open_dataset(path).fresh().plan(rows_per_task=PAGE))
     )
     reads: list[int] = []
-    read_entry = "lance_spark.mem_wal.log_rows.LogRows._entry"
-    original = lance_spark.mem_wal.log_rows.LogRows._entry
+    read_entry = "lance_spark.mem_wal.entries.LogRows._entry"
+    original = lance_spark.mem_wal.entries.LogRows._entry
 
     def reading(self: Any, position: int) -> Any:
         reads.append(position)

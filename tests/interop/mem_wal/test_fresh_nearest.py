@@ -13,7 +13,7 @@ import pytest
 import lance_spark
 from lance_spark.dataset import LsmVectorSearchPlanner, ShardSnapshot
 from lance_spark.errors import InvalidInputError
-from lance_spark.table.mem_wal.shard_manifest import read_latest
+from lance_spark.mem_wal.table.shard_manifest import read_latest_manifest
 from lance_spark.table.open import open_table
 from tests.interop.mem_wal.shards import PylanceWriter, key_field, pylance_snapshots
 
@@ -103,7 +103,7 @@ def test_the_planner_is_as_pylances(path: str) -> None:
     theirs = pylance_snapshots(path)
     own = []
     for part in theirs:
-        manifest = read_latest(open_table(path).store, uuid.UUID(part.shard_id))
+        manifest = read_latest_manifest(open_table(path).store, uuid.UUID(part.shard_id))
         assert manifest is not None
         snapshot = ShardSnapshot(part.shard_id)
         for sstable in manifest.sstables:

@@ -15,9 +15,13 @@ import pytest
 import lance_spark
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.mem_wal import snapshot
-from lance_spark.mem_wal.fresh.tasks import count_sources
-from lance_spark.table.mem_wal.names import wal_path
-from lance_spark.table.mem_wal.shard_manifest import list_shards, publish, read_latest
+from lance_spark.mem_wal.fresh.scan import count_sources
+from lance_spark.mem_wal.table.shard_manifest import (
+    list_shards,
+    publish,
+    read_latest_manifest,
+    wal_path,
+)
 from lance_spark.table.open import open_table
 from tests.interop.mem_wal.shards import PylanceWriter, key_field
 
@@ -153,7 +157,7 @@ def test_a_sharding_outside_of_the_key_rules_nothing_out(tmp_path: Path) -> None
     writer.close()
     store = open_table(path).store
     (shard,) = list_shards(store)
-    manifest = read_latest(store, shard)
+    manifest = read_latest_manifest(store, shard)
     assert manifest is not None
     entries = (("bucket", b"us"),)
     assert publish(

@@ -24,9 +24,13 @@ from lance_spark.errors import (
 )
 from lance_spark.mem_wal import snapshot as snapshots
 from lance_spark.mem_wal.compaction import compact_mem_wal
-from lance_spark.mem_wal.fresh.tasks import LogTask, SsTableTask, count_sources
-from lance_spark.table.mem_wal.names import sstable_path, wal_path
-from lance_spark.table.mem_wal.shard_manifest import publish, read_latest
+from lance_spark.mem_wal.fresh.scan import LogTask, SsTableTask, count_sources
+from lance_spark.mem_wal.table.shard_manifest import (
+    publish,
+    read_latest_manifest,
+    sstable_path,
+    wal_path,
+)
 from lance_spark.table.open import open_table
 from tests.interop.mem_wal.shards import (
     PylanceWriter,
@@ -162,7 +166,7 @@ def test_compacted_generations_are_not_read(path: str) -> None:
     write(path, shard, [1], (2,))
     compact_mem_wal(open_table(path), drains=False)
     write(path, shard, [3])
-    manifest = read_latest(open_table(path).store, uuid.UUID(shard))
+    manifest = read_latest_manifest(open_table(path).store, uuid.UUID(shard))
     assert manifest is not None
     assert len(manifest.sstables) == 2
     lance.dataset(path).update({"s": "'direct'"}, where="id = 1")
@@ -383,7 +387,7 @@ def test_a_generation_that_is_nowhere_is_an_error(path: str) -> None:
     shard = uuid.uuid4()
     write(path, str(shard), [1])
     store = open_table(path).store
-    manifest = read_latest(store, shard)
+    manifest = read_latest_manifest(store, shard)
     assert manifest is not None
     assert publish(store, replace(manifest, version=manifest.version + 1, sstables=()))
     with pytest.raises(CorruptTableError, match="no SSTable of generation 1"):
@@ -407,7 +411,7 @@ def test_an_entry_that_vanishes_is_an_error(path: str) -> None:
 def test_an_sstable_may_lack_its_sidecars(path: str) -> None:
     shard = uuid.uuid4()
     write(path, str(shard), [1], (2,))
-    manifest = read_latest(open_table(path).store, shard)
+    manifest = read_latest_manifest(open_table(path).store, shard)
     assert manifest is not None
     folder = Path(path) / sstable_path(shard, manifest.sstables[0].folder)
     expected = texts(fresh(path).to_table())
@@ -440,7 +444,7 @@ def test_lookups_of_composite_keys(tmp_path: Path) -> None:
         writer.delete(rows([("y", 2)], "").select(["b", "a"]))
     own, theirs = [], pylance_snapshots(path)
     for part in theirs:
-        manifest = read_latest(open_table(path).store, uuid.UUID(part.shard_id))
+        manifest = read_latest_manifest(open_table(path).store, uuid.UUID(part.shard_id))
         assert manifest is not None
         snapshot = ShardSnapshot(part.shard_id).with_current_generation(2)
         for sstable in manifest.sstables:
@@ -466,7 +470,7 @@ def test_the_scanner_is_as_pylances(path: str) -> None:
     shard = str(uuid.uuid4())
     write(path, shard, [1, 50], (2,))
     (theirs,) = pylance_snapshots(path)
-    manifest = read_latest(open_table(path).store, uuid.UUID(shard))
+    manifest = read_latest_manifest(open_table(path).store, uuid.UUID(shard))
     assert manifest is not None
     own = ShardSnapshot(shard).with_spec_id(1).with_current_generation(2)
     own.with_sstable(1, manifest.sstables[0].folder)

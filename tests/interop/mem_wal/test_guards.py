@@ -14,11 +14,11 @@ import pytest
 import lance_spark
 from lance_spark.dataset import Dataset, FreshRows, LanceOperation, write_fragments
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.mem_wal.table.details import find_index
 from lance_spark.table.indexes.sections import section_of
-from lance_spark.table.mem_wal.details import find_index
 from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.metadata.create_index import CreateIndex
-from lance_spark.table.operations.metadata.project import Project
+from lance_spark.table.operations.columns import Project
+from lance_spark.table.operations.indexes import CreateIndex
 from tests.support.forking import CONTEXT
 from tests.support.stores import shard_writers
 from tests.support.tables.damaged import files_below

@@ -17,7 +17,7 @@ from lance import CompactedSsTable
 
 import lance_spark
 from lance_spark.mem_wal.compaction import compact_mem_wal
-from lance_spark.table.mem_wal.details import details_of
+from lance_spark.mem_wal.table.details import details_of
 from lance_spark.table.open import open_table
 from tests.interop.mem_wal.test_compaction import new_table, put, some_rows
 

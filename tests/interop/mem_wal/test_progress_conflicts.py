@@ -13,12 +13,12 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import LanceError
+from lance_spark.mem_wal.table.details import compacted_messages, details_of
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
-from lance_spark.table.mem_wal.details import compacted_messages, details_of
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.data.update import Update
-from lance_spark.table.operations.metadata.update_mem_wal_state import UpdateMemWalState
+from lance_spark.table.operations.indexes import UpdateMemWalState
+from lance_spark.table.operations.update import Update
 from tests.interop.mem_wal.test_compaction import new_table
 
 SHARD = uuid.UUID(int=3)

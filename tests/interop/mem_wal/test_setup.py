@@ -23,21 +23,19 @@ from lance_spark.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
-from lance_spark.mem_wal.compaction import compact_mem_wal
-from lance_spark.mem_wal.drain import drain
-from lance_spark.mem_wal.setup import disable
-from lance_spark.mem_wal.setup.shards import entries_of_shard
+from lance_spark.mem_wal import claims, setup
+from lance_spark.mem_wal.compaction import compact_mem_wal, drain
 from lance_spark.mem_wal.sharding import bucket_entries, num_buckets_of, shard_uuid
-from lance_spark.mem_wal.writing import claims
-from lance_spark.mem_wal.writing.options import WriterOptions
-from lance_spark.storage.store import ObjectStore
-from lance_spark.table.mem_wal.details import ShardingField, ShardingSpec, details_of
-from lance_spark.table.mem_wal.shard_manifest import (
+from lance_spark.mem_wal.shards import entries_of_shard
+from lance_spark.mem_wal.table.details import ShardingField, ShardingSpec, details_of
+from lance_spark.mem_wal.table.shard_manifest import (
     ShardStatus,
     list_shards,
     publish,
-    read_latest,
+    read_latest_manifest,
 )
+from lance_spark.mem_wal.writer_options import WriterOptions
+from lance_spark.storage.store import ObjectStore
 from lance_spark.table.open import open_table
 from tests.support.tables.damaged import files_below
 
@@ -293,8 +291,8 @@ def test_rows_that_come_during_the_end_keep_the_mem_wal(
         original(*arguments)
         upsert(uri, [2], "late", flush=False)
 
-    original = disable.compact_mem_wal
-    monkeypatch.setattr(disable, "compact_mem_wal", compact)
+    original = setup.compact_mem_wal
+    monkeypatch.setattr(setup, "compact_mem_wal", compact)
     with pytest.raises(UnsupportedFeatureError, match="not in the base table"):
         lance_spark.open_dataset(uri).disable_mem_wal()
     # The shard takes writers again.
@@ -315,7 +313,7 @@ def test_an_interrupted_end_is_finished(
         raise StorageError("the store is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(disable, step, fail)
+        patch.setattr(setup, step, fail)
         with pytest.raises(StorageError):
             lance_spark.open_dataset(uri).disable_mem_wal()
     # The shards are sealed, or without an index.
@@ -395,7 +393,7 @@ def test_two_claims_at_once(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "publish", publish_late)
     with pytest.raises(CommitConflictError, match="at the same time"):
         claims.claim(store, shard)
-    newest = read_latest(store, shard)
+    newest = read_latest_manifest(store, shard)
     assert newest is not None
     assert newest.writer_epoch == others[0].epoch
 
@@ -461,7 +459,7 @@ def test_a_claim_during_the_end_opens_all_shards_again(
     dataset = lance_spark.open_dataset(uri).initialize_mem_wal(bucket_column="id", num_buckets=2)
     for bucket in range(2):
         dataset.mem_wal_writer(shard_values={"bucket": bucket}).close()
-    original = disable.seal
+    original = setup.seal
     sealed: list[uuid.UUID] = []
 
     def seal(store: ObjectStore, shard: uuid.UUID) -> Any:
@@ -471,7 +469,7 @@ def test_a_claim_during_the_end_opens_all_shards_again(
         return original(store, shard)
 
     with monkeypatch.context() as patch:
-        patch.setattr(disable, "seal", seal)
+        patch.setattr(setup, "seal", seal)
         with pytest.raises(CommitConflictError):
             dataset.disable_mem_wal()
     assert [shard.status for shard in dataset.mem_wal_shards()] == ["active", "active"]
@@ -534,7 +532,7 @@ def test_numbers_of_other_clients_are_bounded(uri: str) -> None:
     lance_spark.open_dataset(uri).initialize_mem_wal(unsharded=True)
     shard = uuid.UUID(upsert(uri, [1], "a"))
     store = ObjectStore.from_uri(uri)
-    newest = read_latest(store, shard)
+    newest = read_latest_manifest(store, shard)
     assert newest is not None
     assert publish(store, replace(newest, version=newest.version + 1, current_generation=2**62))
     with pytest.raises(CorruptTableError, match="lacks the rows"):

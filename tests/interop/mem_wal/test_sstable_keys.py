@@ -12,12 +12,17 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.file.open import open_file
-from lance_spark.mem_wal.bloom_filter import FILE, FILTER_BYTES, encode_filter, may_have
-from lance_spark.mem_wal.key_bytes import FULLY_HASHED
-from lance_spark.mem_wal.key_hash import key_hashes
+from lance_spark.indexes.bloom_filter.blocks import filter_of
+from lance_spark.indexes.btree.files import DATA_FILE, LOOKUP_FILE
 from lance_spark.mem_wal.key_index import FOLDER, KeyPages, SortedKeys
-from lance_spark.scan.indexes.btree import DATA_FILE, LOOKUP_FILE
-from lance_spark.scan.indexes.zoned.split_blocks import filter_of
+from lance_spark.mem_wal.keys import (
+    FILE,
+    FILTER_BYTES,
+    FULLY_HASHED,
+    encode_filter,
+    key_hashes,
+    may_have,
+)
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.paths import TablePaths
 

@@ -14,13 +14,12 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import InvalidInputError, StorageError
-from lance_spark.mem_wal import stream_batches
+from lance_spark.mem_wal import stream_batches, writer
 from lance_spark.mem_wal.compaction import compact_mem_wal
+from lance_spark.mem_wal.open import flush_logs
 from lance_spark.mem_wal.snapshot import read_state
 from lance_spark.mem_wal.stream_batches import StreamBatch, StreamMode, shaped_rows, write_batch
-from lance_spark.mem_wal.writing import writer
-from lance_spark.mem_wal.writing.flush import flush_logs
-from lance_spark.table.mem_wal.shard_manifest import list_shards, read_latest
+from lance_spark.mem_wal.table.shard_manifest import list_shards, read_latest_manifest
 from lance_spark.table.open import OpenTable, open_table
 from tests.interop.mem_wal.test_compaction import base, by_key, fresh, put, some_rows
 
@@ -79,7 +78,7 @@ def test_each_batch_is_written_once(tmp_path: Path, mode: StreamMode, restarts: 
         for key in deleted:
             expected.pop(key, None)
     store = open_table(str(root)).store
-    epochs = [read_latest(store, shard).writer_epoch for shard in list_shards(store)]  # type: ignore[union-attr]
+    epochs = [read_latest_manifest(store, shard).writer_epoch for shard in list_shards(store)]  # type: ignore[union-attr]
     if not restarts or mode is StreamMode.SSTABLE:
         assert epochs == [1, 1, 1]
     assert read(root) == expected

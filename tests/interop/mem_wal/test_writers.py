@@ -19,11 +19,12 @@ from lance_spark.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
+from lance_spark.mem_wal import claims
+from lance_spark.mem_wal import claims as publishing
 from lance_spark.mem_wal.entries import Entry, put_rows, read_tail, write_entry
-from lance_spark.mem_wal.writing import claims, publishing
+from lance_spark.mem_wal.table import shard_manifest
+from lance_spark.mem_wal.table.shard_manifest import list_shards, read_latest_manifest
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.mem_wal import names
-from lance_spark.table.mem_wal.shard_manifest import list_shards, read_latest
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema(
@@ -149,8 +150,8 @@ def test_a_fenced_writer_does_not_flush(uri: str) -> None:
     with pytest.raises(CommitConflictError, match="fenced"):
         old.close()
     assert ours(uri) == {1: "base", 2: "base", 3: "base", 10: "old"}
-    shard = names.shard_path(uuid.UUID(SHARD))
-    listed = read_latest(ObjectStore.from_uri(uri), uuid.UUID(SHARD))
+    shard = shard_manifest.shard_path(uuid.UUID(SHARD))
+    listed = read_latest_manifest(ObjectStore.from_uri(uri), uuid.UUID(SHARD))
     assert listed is not None
     folders = set(ObjectStore.from_uri(uri).list_folders(shard)) - {"wal", "manifest"}
     assert folders == {table.folder for table in listed.sstables}

@@ -16,7 +16,7 @@ import pytest
 
 from lance_spark.errors import LanceError
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.predicates.sql import SqlSettings, parse_predicate
+from lance_spark.predicates.sql import SqlSettings, parse_predicate
 from tests.interop.predicates import tables
 from tests.interop.predicates.grammar import Predicates
 from tests.interop.predicates.listed import SUBJECTS

@@ -33,8 +33,8 @@ from pyspark.errors import PySparkException
 
 import lance_spark
 from lance_spark.errors import LanceError
-from lance_spark.scan.predicates.sql import parse_predicate
-from lance_spark.scan.predicates.tree import And, Predicate
+from lance_spark.predicates.sql import parse_predicate
+from lance_spark.predicates.tree import And, Predicate
 from lance_spark.spark.options.predicate_text import settings_of_session
 from lance_spark.spark.pushdown.filter_trees import to_predicate
 from lance_spark.spark.table import LanceTable

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import lance_spark
 from lance_spark import query as own
-from lance_spark.scan.text.task import TextScanTask
+from lance_spark.indexes.text.search import TextScanTask
 
 
 def vocabulary(rng: random.Random) -> list[str]:

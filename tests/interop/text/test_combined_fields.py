@@ -16,8 +16,15 @@ import pytest
 import lance_spark
 import lance_spark.query as query_module
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.query import BooleanQuery, CombinedFieldsQuery, MatchQuery, Occur, PhraseQuery
-from lance_spark.scan.text.query_json import query_of_json, query_to_json
+from lance_spark.indexes.text.queries import (
+    BooleanQuery,
+    CombinedFieldsQuery,
+    MatchQuery,
+    Occur,
+    PhraseQuery,
+    query_of_json,
+    query_to_json,
+)
 from tests.interop.text.tables import (
     change,
     oracle_scores,

@@ -15,9 +15,7 @@ from lance.file import LanceFileReader
 import lance_spark
 from lance_spark import query as q
 from lance_spark.errors import InvalidOptionError, UnsupportedTypeError
-from lance_spark.mutations.indexes import text
-from lance_spark.scan.text import tokenizer
-from lance_spark.scan.text.files import part_writer
+from lance_spark.indexes.text import build, tokenizer, writer
 from tests.interop.text.tables import (
     change,
     of_oracle,
@@ -77,7 +75,7 @@ def test_both_clients_use_an_index(
     words, path, other = vocabulary(rng), tmp_path / "t.lance", tmp_path / "other.lance"
     table = rows(rng, 0, 1500, words)
     if num_segments > 1:
-        monkeypatch.setattr(text, "DEFAULT_MEMORY", 50_000)
+        monkeypatch.setattr(build, "DEFAULT_MEMORY", 50_000)
         monkeypatch.setattr(tokenizer, "STEP_BYTES", 5_000)
     for target in (path, other):
         lance.write_dataset(
@@ -126,7 +124,7 @@ def test_both_clients_use_an_index(
 def test_files_are_those_of_pylance(
     tmp_path: Path, with_position: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part_writer, "CHUNK_TOKENS", 10_000)
+    monkeypatch.setattr(writer, "CHUNK_TOKENS", 10_000)
     rng = random.Random(4)
     # Frequent words, and texts of thousands of tokens: all kinds of blocks.
     words = [f"w{int(rng.paretovariate(1.0))}" for _ in range(60_000)]

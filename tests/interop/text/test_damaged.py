@@ -17,11 +17,11 @@ from pyroaring import BitMap
 import lance_spark
 from lance_spark import query as q
 from lance_spark.errors import LanceError, MissingFileError
-from lance_spark.mutations.indexes.text import stored_parts
-from lance_spark.scan.indexes import cache
-from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.indexes.moved_rows import MovedRows
-from lance_spark.scan.text.ranking import skipping
+from lance_spark.indexes import cache
+from lance_spark.indexes.files import IndexFiles
+from lance_spark.indexes.row_sets import MovedRows
+from lance_spark.indexes.text import wand
+from lance_spark.indexes.text.build import stored_parts
 from lance_spark.table.indexes import sections
 from tests.fixtures.tables import fixtures, unpack
 
@@ -57,7 +57,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_damaged_files(
     path: Path, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(skipping, "_FEW_BLOCKS", 1)
+    monkeypatch.setattr(wand, "_FEW_BLOCKS", 1)
     (file,) = path.glob(f"_indices/*/{name}.lance")
     content, rng = file.read_bytes(), random.Random(name)
     dataset = lance_spark.open_dataset(str(path))

@@ -15,8 +15,6 @@ from lance.query import DocumentGranularity, MatchQuery
 
 import lance_spark
 from lance_spark import query as own
-from lance_spark.encoding import jsonb
-from lance_spark.encoding.jsonb_leaves import Leaves
 from lance_spark.errors import (
     CorruptFileError,
     InvalidInputError,
@@ -24,6 +22,8 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
     UnsupportedTypeError,
 )
+from lance_spark.json import jsonb
+from lance_spark.json.search import Leaves
 from tests.interop.text.tables import of_oracle
 
 TABLES, QUERIES = 12, 12

@@ -12,12 +12,11 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
+from lance_spark.indexes.text import columns, scoring, wand
+from lance_spark.indexes.text import search as task
+from lance_spark.indexes.text.files import TextIndexPart, TokenBlocks
+from lance_spark.indexes.text.scoring import greatest
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.text import column_search, task
-from lance_spark.scan.text.files.index import TextIndexPart
-from lance_spark.scan.text.files.token_blocks import TokenBlocks
-from lance_spark.scan.text.ranking import scoring, skipping
-from lance_spark.scan.text.ranking.hits import greatest
 from tests.interop.text.tables import (
     change,
     oracle_scores,
@@ -68,10 +67,10 @@ def test_first_rows(
         lance.dataset(str(path)).optimize.compact_files(
             target_rows_per_fragment=900, defer_index_remap=compacted == "deferred"
         )
-    monkeypatch.setattr(column_search, "_MORE_DOCUMENTS", 0)
-    monkeypatch.setattr(column_search, "_GROWTH", 2)
-    monkeypatch.setattr(skipping, "_FEW_BLOCKS", 1)
-    monkeypatch.setattr(skipping, "_FIRST_ROUND", 1)
+    monkeypatch.setattr(columns, "_MORE_DOCUMENTS", 0)
+    monkeypatch.setattr(columns, "_GROWTH", 2)
+    monkeypatch.setattr(wand, "_FEW_BLOCKS", 1)
+    monkeypatch.setattr(wand, "_FIRST_ROUND", 1)
     dataset = lance_spark.open_dataset(str(path))
     for number in range(QUERIES):
         query = random_query(rng, words)
@@ -84,7 +83,7 @@ def test_first_rows(
             assert [score for score, _ in expected] == pytest.approx(oracle, rel=3e-6, abs=1e-5)
         monkeypatch.setattr(scoring, "_STEP", rng.choice([64, 700, 1 << 15]))
         monkeypatch.setattr(task, "_TRIED", rng.choice([1, 16]))
-        monkeypatch.setattr(skipping, "_MOST", rng.choice([0.25, 1, 1]))
+        monkeypatch.setattr(wand, "_MOST", rng.choice([0.25, 1, 1]))
         # The query without a limit decoded all postings, with which no block is skipped.
         monkeypatch.setattr(TextIndexPart, "has_decoded", lambda part, tokens: False)
         for limit in LIMITS:

@@ -15,8 +15,8 @@ from pyroaring import BitMap, BitMap64
 import lance_spark
 from lance_spark import query as q
 from lance_spark.errors import CorruptTableError
+from lance_spark.indexes.row_sets import MovedRows
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.moved_rows import MovedRows
 from tests.interop.text.tables import (
     oracle_scores,
     own_scores,

@@ -10,9 +10,8 @@ import lance
 import pytest
 
 import lance_spark
-from lance_spark.mutations.indexes import text
-from lance_spark.scan.text.files import stored_parts
-from lance_spark.scan.text.tokenizer import Tokenizer
+from lance_spark.indexes.text import build, writer
+from lance_spark.indexes.text.tokenizer import Tokenizer
 from tests.interop.text.tables import (
     flat_plan,
     oracle_scores,
@@ -28,18 +27,18 @@ QUERIES = number_of(2, 4)
 SMALL = 120_000
 #: Who builds the index, stable row ids, memory of a part, options.
 CASES: list[tuple[str, bool, int, dict[str, Any]]] = [
-    ("own", False, text.DEFAULT_MEMORY, {}),
+    ("own", False, build.DEFAULT_MEMORY, {}),
     # Parts that are copied.
     ("own", False, SMALL, {"remove_stop_words": False}),
     ("pylance", False, SMALL, {}),
     ("pylance", False, SMALL, {"with_position": False}),
     ("pylance", True, 80_000, {"stem": False}),
-    ("own", True, text.DEFAULT_MEMORY, {}),
+    ("own", True, build.DEFAULT_MEMORY, {}),
     ("pylance", False, SMALL, {"format_version": 3}),
     # Forms that are written again.
     ("pylance", False, SMALL, {"format_version": 1}),
     ("pylance", True, SMALL, {"format_version": 3, "block_size": 256}),
-    ("pylance", False, text.DEFAULT_MEMORY, {"base_tokenizer": "ngram", "max_ngram_length": 4}),
+    ("pylance", False, build.DEFAULT_MEMORY, {"base_tokenizer": "ngram", "max_ngram_length": 4}),
 ]
 
 
@@ -52,7 +51,7 @@ def test_segments_become_one(
     rng = random.Random(str(case))
     words, path = vocabulary(rng), tmp_path / "t.lance"
     options = {"with_position": True, **options}
-    monkeypatch.setattr(text, "DEFAULT_MEMORY", memory)
+    monkeypatch.setattr(build, "DEFAULT_MEMORY", memory)
     lance.write_dataset(
         rows(rng, 0, 900, words),
         str(path),
@@ -131,7 +130,7 @@ def test_text_is_split_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(lengths) == 30
     assert segments(path) == [1]
     assert len(list(path.glob("_indices/*/part_*_docs.lance"))) == 2
-    monkeypatch.setattr(stored_parts, "CHUNK_TOKENS", 50)
+    monkeypatch.setattr(writer, "CHUNK_TOKENS", 50)
     lance.write_dataset(rows(rng, 530, 5, words), str(path), mode="append")
     dataset = lance_spark.open_dataset(str(path)).optimize_indices()
     monkeypatch.setattr(Tokenizer, "split", split)

@@ -13,9 +13,9 @@ import pytest
 
 import lance_spark
 from lance_spark import query as q
+from lance_spark.indexes.text.scoring import Hits
+from lance_spark.indexes.text.search import TextSearch
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.text.ranking.hits import Hits
-from lance_spark.scan.text.search import TextSearch
 from tests.interop.text.tables import (
     change,
     oracle_scores,

@@ -15,12 +15,10 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.query import FullTextOperator, MatchQuery
-from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.text.files.index import TextIndexPart
-from lance_spark.scan.text.files.segment import open_index
-from lance_spark.scan.text.files.token_blocks import TokenBlocks
-from lance_spark.scan.text.ranking import peaks, skipping
+from lance_spark.indexes.files import IndexFiles
+from lance_spark.indexes.text import block_max, wand
+from lance_spark.indexes.text.files import TextIndexPart, TokenBlocks, open_index
+from lance_spark.indexes.text.queries import FullTextOperator, MatchQuery
 from lance_spark.table.indexes import sections
 from tests.interop.text.tables import oracle_scores, own_scores
 
@@ -69,8 +67,8 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(TokenBlocks, "decoded", counted)
     monkeypatch.setattr(TextIndexPart, "has_decoded", lambda part, tokens: False)
-    monkeypatch.setattr(skipping, "_FEW_BLOCKS", 4)
-    monkeypatch.setattr(skipping, "_FIRST_ROUND", 2)
+    monkeypatch.setattr(wand, "_FEW_BLOCKS", 4)
+    monkeypatch.setattr(wand, "_FIRST_ROUND", 2)
     return result
 
 
@@ -100,16 +98,16 @@ def test_best_rows_of_decoded_postings(
         "_RANGES_OF_BEST": 0,
         "_MOST": most,
     }.items():
-        monkeypatch.setattr(peaks, name, value)
+        monkeypatch.setattr(block_max, name, value)
     # No token has so many blocks that they are decoded apart.
-    monkeypatch.setattr(skipping, "_FEW_BLOCKS", ROWS)
-    search, ranges = peaks._BlockMaxSearch._scored, []
+    monkeypatch.setattr(wand, "_FEW_BLOCKS", ROWS)
+    search, ranges = block_max._BlockMaxSearch._scored, []
 
     def counted(own: Any, chosen: Any) -> Any:
         ranges.append(len(chosen) / len(own._matches))
         return search(own, chosen)
 
-    monkeypatch.setattr(peaks._BlockMaxSearch, "_scored", counted)
+    monkeypatch.setattr(block_max._BlockMaxSearch, "_scored", counted)
     every = own_scores(path, query)
     for limit in (1, 10, 300):
         ranges.clear()

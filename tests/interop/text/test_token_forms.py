@@ -17,8 +17,8 @@ from lance.file import LanceFileReader
 
 import lance_spark
 from lance_spark import query as q
-from lance_spark.mutations.indexes import text
-from lance_spark.scan.text.files.fst.crc32c import crc32c
+from lance_spark.indexes.text import build
+from lance_spark.indexes.text.fst import crc32c
 from tests.interop.text.tables import oracle_scores, own_scores
 from tests.support.cells import ALL_CELLS, number_of
 
@@ -163,7 +163,7 @@ def test_segments_of_the_other_form(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = tmp_path / "t.lance"
     lance.write_dataset(rows(0, 300), str(path))
     with monkeypatch.context() as patch:
-        patch.setattr(text, "FST", "arrow")
+        patch.setattr(build, "FST", "arrow")
         create(path, "own")
     assert token_forms(path) == ["arrow"]
     for first in (300, 400):
@@ -175,8 +175,8 @@ def test_segments_of_the_other_form(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     lance.write_dataset(rows(500, 100), str(path), mode="append")
     # A segment of another form, as releases before wrote it.
     with monkeypatch.context() as patch:
-        older = {"existing": lambda files: text.parse({}), "replaces_all": None}
-        patch.setattr(text, "BUILDER", dataclasses.replace(text.BUILDER, **older))
+        older = {"existing": lambda files: build.parse({}), "replaces_all": None}
+        patch.setattr(build, "BUILDER", dataclasses.replace(build.BUILDER, **older))
         lance_spark.open_dataset(str(path)).optimize_indices(num_indices_to_merge=0)
     forms = token_forms(path)
     assert sorted(set(forms)) == ["arrow", "fst"]

@@ -14,7 +14,7 @@ import pytest
 import lance_spark
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
-from lance_spark.mutations.vectors import runs
+from lance_spark.indexes.vectors import build
 from tests.support.cells import cells, every_other
 
 ROWS, DIMENSION, QUERIES, K = 2500, 16, 10, 10
@@ -286,7 +286,7 @@ def test_keep_up(
     tmp_path: Path, index_type: str, stable_row_ids: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Small runs are on the disk.
-    monkeypatch.setattr(runs, "_RUN_BYTES", 20_000)
+    monkeypatch.setattr(build, "_RUN_BYTES", 20_000)
     data = vectors(2500)
     lance.write_dataset(
         table(data[:1000]), tmp_path, max_rows_per_file=350, enable_stable_row_ids=stable_row_ids

@@ -19,20 +19,21 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
+from lance_spark.indexes.files import IndexFiles, SegmentWriter
+from lance_spark.indexes.vectors.columns import Ivf, Metric
+from lance_spark.indexes.vectors.distances import normalized
+from lance_spark.indexes.vectors.quantizers.flat import FlatQuantizer
+from lance_spark.indexes.vectors.quantizers.product import ProductQuantizer
+from lance_spark.indexes.vectors.quantizers.quantizer import Quantizer, matrix
+from lance_spark.indexes.vectors.quantizers.scalar import ScalarQuantizer
+from lance_spark.indexes.vectors.segment import (
+    VectorModel,
+    VectorSegment,
+    VectorWriter,
+    open_segment,
+)
 from lance_spark.mutations.indexes.create import commit_segments
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
-from lance_spark.scan.vectors.distances import normalized
-from lance_spark.scan.vectors.files.model import VectorModel
-from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
-from lance_spark.scan.vectors.files.writer import VectorWriter
-from lance_spark.scan.vectors.ivf import Ivf
-from lance_spark.scan.vectors.metric import Metric
-from lance_spark.scan.vectors.quantizers.columns import matrix
-from lance_spark.scan.vectors.quantizers.flat import FlatQuantizer
-from lance_spark.scan.vectors.quantizers.product import ProductQuantizer
-from lance_spark.scan.vectors.quantizers.quantizer import Quantizer
-from lance_spark.scan.vectors.quantizers.scalar import ScalarQuantizer
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.indexes import sections
 from tests.fixtures.tables import VECTORS, unpack

@@ -14,12 +14,12 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import InvalidInputError, LanceError, UnsupportedFeatureError
-from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.vectors.distances import measured
-from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
-from lance_spark.scan.vectors.graphs import graph as graph_module
-from lance_spark.scan.vectors.graphs.graph import GraphParameters
-from lance_spark.scan.vectors.metric import Metric
+from lance_spark.indexes.files import IndexFiles
+from lance_spark.indexes.vectors import hnsw as graph_module
+from lance_spark.indexes.vectors.columns import Metric
+from lance_spark.indexes.vectors.distances import measured
+from lance_spark.indexes.vectors.hnsw import GraphParameters
+from lance_spark.indexes.vectors.segment import VectorSegment, open_segment
 from lance_spark.table.indexes import sections
 from tests.fixtures.tables import VECTORS, unpack
 from tests.interop.vectors.data_sets import DIMENSION, Array, data_set, queries_of, write

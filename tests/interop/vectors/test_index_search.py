@@ -13,12 +13,12 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import LanceError
+from lance_spark.indexes.vectors import neighbors
+from lance_spark.indexes.vectors.distances import exact
+from lance_spark.indexes.vectors.neighbors import Neighbors, merged
+from lance_spark.indexes.vectors.query import parse_nearest
 from lance_spark.proto import table_pb2
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.vectors import flat
-from lance_spark.scan.vectors.distances import exact
-from lance_spark.scan.vectors.neighbors import Neighbors, merged
-from lance_spark.scan.vectors.query import parse_nearest
 from tests.interop.vectors.answers import check_equal, rows, vector_list
 from tests.support.cells import ALL_CELLS, every_other
 
@@ -336,7 +336,7 @@ def test_vectors_of_a_batch_are_measured_again_for_their_own_rows(
         num_pairs.append(len(pairs[0]))
         return exact(metric, queries, vectors, pairs)
 
-    monkeypatch.setattr(flat, "exact", counted)
+    monkeypatch.setattr(neighbors, "exact", counted)
     q = np.random.default_rng(32).normal(size=(40, 16)).astype(np.float32)
     check_equal(path, {"column": "v", "q": q, "k": 5, "nprobes": 4, "refine_factor": 4})
     assert sum(num_pairs) == 40 * 5 * 4

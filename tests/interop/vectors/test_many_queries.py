@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.scan.vectors.quantizers import partial
-from lance_spark.spark.table.jobs import nearest_slots
+from lance_spark.indexes.vectors.quantizers import quantizer
+from lance_spark.spark.table.jobs import nearest_join
 
 ROWS, QUERIES, DIMENSION, K = 9_000, 300, 16, 7
 
@@ -43,16 +43,16 @@ def test_many_queries(
     options = {"num_sub_vectors": 4} if index_type == "IVF_PQ" else {}
     lance.dataset(path).create_index("v", index_type, num_partitions=6, metric=metric, **options)
     projected = []
-    whole = partial.Decoded.groups
+    whole = quantizer.Decoded.groups
 
-    def groups(self: partial.Decoded, limits: Any) -> Any:
+    def groups(self: quantizer.Decoded, limits: Any) -> Any:
         result = whole(self, limits)
         projected.extend(result[0])
         return result
 
-    monkeypatch.setattr(partial.Decoded, "groups", groups)
+    monkeypatch.setattr(quantizer.Decoded, "groups", groups)
     # All partitions are large enough.
-    monkeypatch.setattr("lance_spark.scan.vectors.quantizers.measuring.LEAST_PAIRS", 1)
+    monkeypatch.setattr("lance_spark.indexes.vectors.index_search.LEAST_PAIRS", 1)
     queries = vectors(QUERIES, 2)
     for deleted, condition in ((False, None), (False, "id % 3 = 1"), (True, None)):
         if deleted:
@@ -83,9 +83,9 @@ def test_queries_of_one_partition_are_split(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks have equal shares of queries, all of which search the same partition."""
-    from lance_spark.scan.vectors.query import parse_nearest
+    from lance_spark.indexes.vectors.query import parse_nearest
 
-    monkeypatch.setattr(nearest_slots, "_LEAST_SLOT_ROWS", 100)
+    monkeypatch.setattr(nearest_join, "_LEAST_SLOT_ROWS", 100)
     path = str(tmp_path / "t.lance")
     column = pa.FixedSizeListArray.from_arrays(vectors(2000, 1).ravel(), DIMENSION)
     lance.write_dataset(pa.table({"v": column}), path)
@@ -97,8 +97,8 @@ def test_queries_of_one_partition_are_split(
     near += np.random.default_rng(1).standard_normal(near.shape).astype(np.float32) / 100
     keys = np.random.default_rng(2).integers(-(2**63), 2**63, len(near))
     for most_rows, num_shares in ((1 << 20, 1), (1000, 2)):
-        monkeypatch.setattr(nearest_slots, "_SLOT_ROWS", most_rows)
-        slots = nearest_slots.Slots.of(search, dataset.fragments, 8, None)
+        monkeypatch.setattr(nearest_join, "_SLOT_ROWS", most_rows)
+        slots = nearest_join.Slots.of(search, dataset.fragments, 8, None)
         assert slots.count == 8
         pairs = list(slots.assigned(dataset, near, keys))
         query = np.concatenate([own for own, _ in pairs])
@@ -113,8 +113,8 @@ def test_queries_of_one_partition_are_split(
 @pytest.mark.parametrize("bounds", [(0.5, 0.9), (None, 0.4)], ids=str)
 def test_bounds_of_candidates(tmp_path: Path, bounds: tuple[float | None, float | None]) -> None:
     """Rows of a join are within the bounds by their vectors, whatever their codes say."""
-    from lance_spark.scan.vectors.neighbors import merged
-    from lance_spark.scan.vectors.query import parse_nearest
+    from lance_spark.indexes.vectors.neighbors import merged
+    from lance_spark.indexes.vectors.query import parse_nearest
 
     path = str(tmp_path / "t.lance")
     column = pa.FixedSizeListArray.from_arrays(vectors(2_000, 1).ravel(), DIMENSION)
@@ -128,7 +128,7 @@ def test_bounds_of_candidates(tmp_path: Path, bounds: tuple[float | None, float 
     nearest |= {"distance_range": bounds, "refine_factor": 3}
     expected = dataset.to_table(["id"], nearest={**nearest, "use_index": False})
     search = dataset._reader.plan_nearest(parse_nearest(nearest))
-    slots = nearest_slots.Slots.of(search, dataset.fragments, 4, None)
+    slots = nearest_join.Slots.of(search, dataset.fragments, 4, None)
     searcher, queries = slots.searcher(dataset), search.dtype.query(nearest["q"], search.metric)
     candidates = [searcher.neighbors(number, queries) for number in range(slots.count)]
     neighbors = searcher.measured(queries, merged(candidates, slots.num_candidates)).best(K)

@@ -15,13 +15,12 @@ import pytest
 from lance.lance import indices
 
 import lance_spark
-from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
-from lance_spark.scan.vectors.ivf import Vectors
-from lance_spark.scan.vectors.metric import Metric
-from lance_spark.scan.vectors.quantizers.columns import matrix
-from lance_spark.scan.vectors.quantizers.rabit import codes, packing
-from lance_spark.scan.vectors.quantizers.rabit.quantizer import RabitQuantizer
+from lance_spark.indexes.files import IndexFiles
+from lance_spark.indexes.vectors.columns import Metric, Vectors
+from lance_spark.indexes.vectors.quantizers import rabit_codes
+from lance_spark.indexes.vectors.quantizers.quantizer import matrix
+from lance_spark.indexes.vectors.quantizers.rabit import RabitQuantizer
+from lance_spark.indexes.vectors.segment import VectorSegment, open_segment
 from lance_spark.table.indexes.sections import read_section
 from tests.support.cells import every_other
 
@@ -137,24 +136,24 @@ def _check_extra(
 ) -> None:
     """Factors of the levels of pylance are right; levels of this package are about as good."""
     rotated = quantizer.rotation.rotated(vectors - centroids)
-    extra = packing.unpack_extra(
+    extra = rabit_codes.unpack_extra(
         matrix(rows.column("__blocked_ex_codes")), quantizer.extra_bits, quantizer.dimension
     )
     signs = np.unpackbits(matrix(rows.column(0)), axis=1, bitorder="little")
     level = extra.astype(np.uint16) | signs.astype(np.uint16) << quantizer.extra_bits
-    factors = codes.factors(
+    factors = rabit_codes.factors(
         rotated, quantizer.rotation.rotated(centroids), level, quantizer.num_bits, quantizer.metric
     )
     _check_close(pa.array(factors.add), rows.column("__add_factors_ex"), tolerance)
     _check_close(pa.array(factors.scale), rows.column("__scale_factors_ex"), tolerance)
 
     def angles(level: Any) -> float:
-        values = level - codes.level_center(quantizer.num_bits)
+        values = level - rabit_codes.level_center(quantizer.num_bits)
         products = (values * rotated).sum(axis=1)
         lengths = np.linalg.norm(values, axis=1) * np.linalg.norm(rotated, axis=1)
         return float((1 - products / lengths).mean())
 
-    own = angles(codes.levels(rotated, quantizer.num_bits))
+    own = angles(rabit_codes.levels(rotated, quantizer.num_bits))
     assert own < angles(level) * (1.05 if quantizer.num_bits < 7 else 1.25) + 1e-6
 
 

@@ -26,11 +26,11 @@ import numpy as np
 import pytest
 
 import lance_spark
-from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.vectors.distances import measured
-from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
-from lance_spark.scan.vectors.metric import Metric
-from lance_spark.scan.vectors.quantizers.rabit.quantizer import RabitQuantizer
+from lance_spark.indexes.files import IndexFiles
+from lance_spark.indexes.vectors.columns import Metric
+from lance_spark.indexes.vectors.distances import measured
+from lance_spark.indexes.vectors.quantizers.rabit import RabitQuantizer
+from lance_spark.indexes.vectors.segment import VectorSegment, open_segment
 from lance_spark.table.indexes import sections
 from tests.interop.vectors.data_sets import DATA_SETS, Array, data_set, queries_of, write
 from tests.support.cells import ALL_CELLS

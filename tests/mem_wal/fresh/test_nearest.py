@@ -14,9 +14,9 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import EvaluationError
+from lance_spark.indexes.vectors.search import VectorScanTask
 from lance_spark.mem_wal.fresh.key_sets import KeySet
-from lance_spark.mem_wal.fresh.nearest import FreshNearestTask
-from lance_spark.scan.vectors.task import VectorScanTask
+from lance_spark.mem_wal.fresh.searches import FreshNearestTask
 from tests.support.cells import number_of
 
 ROWS, DIMENSION = 3000, 8

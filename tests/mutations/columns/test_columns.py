@@ -24,10 +24,9 @@ from lance_spark.errors import (
 from lance_spark.proto import transaction_pb2
 from lance_spark.scan.fragment import column_reader as fragment_module
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.fragments import file_versions
+from lance_spark.table.fragments import files as file_versions
 from lance_spark.table.manifest import versions
-from lance_spark.table.manifest.field_ids import max_field_id
-from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.manifest.manifest import Manifest, max_field_id
 from lance_spark.table.open import read_latest
 
 VERSIONS = [f"{major}.{minor}" for major, minor in file_versions.WRITABLE]

@@ -15,10 +15,9 @@ from lance_spark.dataset.dataset import open_dataset
 from lance_spark.errors import CommitConflictError, InvalidOptionError, StorageError
 from lance_spark.mutations.compaction import run as compaction
 from lance_spark.mutations.compaction.options import CompactionOptions
-from lance_spark.mutations.compaction.plan import plan_groups
 from lance_spark.mutations.compaction.run import compact
-from lance_spark.mutations.compaction.task import CompactionMetrics
-from lance_spark.mutations.runner import LocalRunner, Runner
+from lance_spark.mutations.compaction.task import CompactionMetrics, plan_groups
+from lance_spark.runner import LocalRunner, Runner
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment

@@ -15,13 +15,13 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import StorageError
+from lance_spark.indexes.files import IndexFiles
+from lance_spark.indexes.vectors.segment import open_segment
 from lance_spark.mutations.compaction import remap
 from lance_spark.mutations.compaction.options import CompactionOptions
 from lance_spark.mutations.compaction.remap import GraphTask, RemapTask
 from lance_spark.mutations.compaction.run import compact
-from lance_spark.mutations.runner import Runner
-from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.vectors.files.segment import open_segment
+from lance_spark.runner import Runner
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.indexes import sections as indexes
 

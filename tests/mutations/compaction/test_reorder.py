@@ -17,7 +17,7 @@ from lance_spark.mutations.compaction.reorder import (
     commit_reordered,
     plan_reorder,
 )
-from lance_spark.mutations.rewrite.writer import undo
+from lance_spark.mutations.rewrite.writers import undo
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.open import OpenTable, open_table
 from tests.support.tables.stored_files import data_files

@@ -18,12 +18,12 @@ from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, InvalidOptionError, UnsupportedFeatureError
 from lance_spark.mutations.compaction.options import CompactionOptions
-from lance_spark.mutations.compaction.plan import plan_groups
 from lance_spark.mutations.compaction.task import (
     CompactionGroupTask,
     CompactionMetrics,
     commit_compaction,
     plan_compaction,
+    plan_groups,
 )
 from lance_spark.proto import table_pb2
 from lance_spark.table.fragments.files import DeletionFile, DeletionFileType

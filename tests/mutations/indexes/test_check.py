@@ -20,12 +20,12 @@ from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter
 from lance_spark.indexes.bitmap import build as bitmap
+from lance_spark.indexes.bloom_filter import files
 from lance_spark.indexes.btree import build as btree
+from lance_spark.indexes.builds import ColumnPart
+from lance_spark.indexes.files import IndexFiles, read_columns
+from lance_spark.indexes.row_sets import RowSet
 from lance_spark.mutations.indexes import task
-from lance_spark.mutations.indexes.column import ColumnPart
-from lance_spark.scan.indexes.files import IndexFiles, read_columns
-from lance_spark.scan.indexes.row_sets import RowSet
-from lance_spark.scan.indexes.zoned import bloom_filter
 from lance_spark.table.indexes import sections as indexes
 from tests.interop.indexes.tables import change, write
 
@@ -386,9 +386,9 @@ def test_zones_that_are_read_in_parts(monkeypatch: pytest.MonkeyPatch, tmp_path:
     path = tmp_path / "t.lance"
     small(path)
     build(path, "BLOOMFILTER")
-    monkeypatch.setattr(bloom_filter, "_KEPT_BYTES", 0)
-    monkeypatch.setattr(bloom_filter, "_WINDOW_BYTES", 3000)
-    monkeypatch.setattr(bloom_filter, "_HASHED_VALUES", 100)
+    monkeypatch.setattr(files, "_KEPT_BYTES", 0)
+    monkeypatch.setattr(files, "_WINDOW_BYTES", 3000)
+    monkeypatch.setattr(files, "_HASHED_VALUES", 100)
     assert checked(path).is_valid
 
 

@@ -15,11 +15,9 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import CorruptFileError
-from lance_spark.mutations.indexes import column, segment_files
-from lance_spark.mutations.indexes.merging import sorted_runs, zoned
+from lance_spark.indexes import builds, merges, order, zone_segments
+from lance_spark.indexes.files import IndexFiles
 from lance_spark.mutations.indexes.optimize import OptimizeRequest, plan_extensions
-from lance_spark.scan.indexes import order
-from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.table.indexes import sections as indexes
 
 #: The columns of each type of index.
@@ -69,11 +67,11 @@ def rows(ids: np.ndarray) -> pa.Table:
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make several parts of few rows, and several windows of each file."""
-    monkeypatch.setattr(segment_files, "PART_BYTES", 4_000)
-    monkeypatch.setattr(column, "_BATCH_ROWS", 300)
-    monkeypatch.setattr(sorted_runs, "_FIRST_ROWS", 50)
-    monkeypatch.setattr(sorted_runs, "_WINDOW_BYTES", 20_000)
-    monkeypatch.setattr(zoned, "_BATCH_BYTES", 1000)
+    monkeypatch.setattr(builds, "PART_BYTES", 4_000)
+    monkeypatch.setattr(builds, "_BATCH_ROWS", 300)
+    monkeypatch.setattr(merges, "_FIRST_ROWS", 50)
+    monkeypatch.setattr(merges, "_WINDOW_BYTES", 20_000)
+    monkeypatch.setattr(zone_segments, "_BATCH_BYTES", 1000)
 
 
 def options_of(index_type: str) -> dict[str, Any]:
@@ -129,7 +127,7 @@ def test_an_index_of_parts_is_that_of_all_rows(
     build(path, index_type, name)
     compare(path, name)
     parts = contents(path)
-    monkeypatch.setattr(segment_files, "PART_BYTES", 1 << 30)
+    monkeypatch.setattr(builds, "PART_BYTES", 1 << 30)
     build(path, index_type, name)
     if index_type in ("ZONEMAP", "BLOOMFILTER"):
         # The last zone of a part may have fewer rows.
@@ -182,14 +180,14 @@ def test_segments_are_merged_without_rows(
         lance.dataset(str(path)).update({name: values[name]}, where="id % 40 = 1")
     lance.write_dataset(rows(np.arange(5000, 5300)), str(path), mode="append")
     read: list[int] = []
-    scan = column._batches
+    scan = builds._batches
 
     def batches(task: Any, slices: Any, schema: Any) -> Iterator[pa.RecordBatch]:
         if len(schema.fields) > 1:
             read.extend(piece.fragment.id for piece in slices)
         return scan(task, slices, schema)
 
-    monkeypatch.setattr(column, "_batches", batches)
+    monkeypatch.setattr(builds, "_batches", batches)
     dataset = lance_spark.open_dataset(str(path))
     uncovered = {fragment.id for fragment in dataset.fragments} - set(range(5))
     dataset.optimize_indices(num_indices_to_merge=2)
@@ -265,7 +263,7 @@ def build_out_of_order(
     for module in ("indexes.btree.build", "scan.indexes.bitmap"):
         monkeypatch.setattr(f"lance_spark.{module}.order_of", lambda values: by_key(values)[::-1])
     reversed_trigrams = partial(sorted, reverse=True)
-    monkeypatch.setattr("lance_spark.scan.indexes.ngram.sorted", reversed_trigrams, raising=False)
+    monkeypatch.setattr("lance_spark.indexes.ngram.files.sorted", reversed_trigrams, raising=False)
     build(path, index_type, name)
     monkeypatch.undo()
     lance.write_dataset(rows(np.arange(1000, 1200)), str(path), mode="append")

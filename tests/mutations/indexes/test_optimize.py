@@ -12,9 +12,9 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import LanceError, UnsupportedFeatureError
-from lance_spark.mutations.indexes.builders import builder_of
-from lance_spark.query import PhraseQuery
-from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.indexes.builds import builder_of
+from lance_spark.indexes.files import IndexFiles
+from lance_spark.indexes.text.queries import PhraseQuery
 from lance_spark.table.indexes import sections
 from tests.support.tables.geometries import column, field
 
@@ -114,8 +114,8 @@ def test_an_index_that_cannot_be_extended_does_not_stop_the_others(
     other.create_scalar_index("id", "BTREE")
     other.create_index("v", "IVF_HNSW_SQ", num_partitions=1)
     lance.write_dataset(table(300), path, mode="append")
-    monkeypatch.setattr("lance_spark.mutations.vectors.graph_build.required_faiss", missing)
-    monkeypatch.setattr("lance_spark.mutations.vectors.training.required_faiss", missing)
+    monkeypatch.setattr("lance_spark.indexes.vectors.hnsw_build.required_faiss", missing)
+    monkeypatch.setattr("lance_spark.indexes.vectors.training.required_faiss", missing)
     dataset = lance_spark.open_dataset(path)
     before = _segments(path)
     extended = dataset.optimize_indices()

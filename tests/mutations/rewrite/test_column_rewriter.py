@@ -24,14 +24,13 @@ from lance_spark.mutations.rewrite.column_rewriter import (
     ColumnRewriter,
     changed_columns,
 )
-from lance_spark.mutations.rows.update import update_operation
-from lance_spark.mutations.rows.update_task import UpdateResult
-from lance_spark.table.fragments import file_versions
-from lance_spark.table.manifest.field_ids import max_field_id
+from lance_spark.mutations.rows.update import UpdateResult, update_operation
+from lance_spark.table.fragments import files
+from lance_spark.table.manifest.manifest import max_field_id
 from lance_spark.table.open import OpenTable, open_table
 
 #: Version 0.1 has no columns without values, and hardly any nulls.
-VERSIONS = [f"{major}.{minor}" for major, minor in file_versions.WRITABLE if major]
+VERSIONS = [f"{major}.{minor}" for major, minor in files.WRITABLE if major]
 ADDED = pa.schema(
     [
         pa.field("twice", pa.int64()),

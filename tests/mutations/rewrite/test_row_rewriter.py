@@ -15,12 +15,11 @@ from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.commits import commit_rows
-from lance_spark.mutations.rewrite.fragment_rows import AddressReader
-from lance_spark.mutations.rewrite.row_rewriter import RowRewriter, write_held
+from lance_spark.mutations.rewrite.readers import AddressReader
+from lance_spark.mutations.rewrite.writers import RowRewriter, write_held
 from lance_spark.mutations.rows.delete import run_delete, union_rows
-from lance_spark.mutations.rows.update import update_operation
-from lance_spark.mutations.rows.update_task import UpdateResult
-from lance_spark.mutations.runner import LocalRunner, new_tag
+from lance_spark.mutations.rows.update import UpdateResult, update_operation
+from lance_spark.runner import LocalRunner, new_tag
 from lance_spark.table.open import open_table
 from lance_spark.table.rows.deletions import encode_bitmap
 

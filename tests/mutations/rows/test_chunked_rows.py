@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.mutations.rows import chunked_rows
-from lance_spark.mutations.rows.chunked_rows import ChunkedRows, Indexes
+from lance_spark.mutations.rows import merge as chunked_rows
+from lance_spark.mutations.rows.merge import ChunkedRows, Indexes
 
 
 def _table() -> pa.Table:

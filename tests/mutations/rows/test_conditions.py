@@ -16,8 +16,8 @@ import lance_spark
 from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, InvalidInputError
+from lance_spark.predicates.sql import parse_predicate
 from lance_spark.scan.fragment.row_meta import with_all
-from lance_spark.scan.predicates.sql import parse_predicate
 from tests.support.tables.two_fragments import new_table
 
 Change = Callable[[Dataset], Dataset]

@@ -9,7 +9,7 @@ from pyroaring import BitMap
 
 import lance_spark
 from lance_spark.mutations.rows import delete
-from lance_spark.mutations.runner import LocalRunner
+from lance_spark.runner import LocalRunner
 
 
 def test_given_rows_are_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

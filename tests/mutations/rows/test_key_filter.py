@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.dataset.dataset import open_dataset
-from lance_spark.mutations.rows.key_filter import KeyFilter, xxh64
-from lance_spark.table.operations.data.inserted_keys import BloomFilter
+from lance_spark.mutations.rows.merge import KeyFilter, xxh64
+from lance_spark.table.operations.base import BloomFilter
 
 PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
 #: XXH64 with seed 0, by the reference implementation.

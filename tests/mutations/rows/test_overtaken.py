@@ -17,11 +17,10 @@ from lance_spark import Dataset, open_dataset
 from lance_spark.errors import CommitConflictError
 from lance_spark.mutations.columns import fill as columns
 from lance_spark.mutations.rows.partial_overwrite import ReplaceRows
-from lance_spark.scan.predicates.sql import parse_predicate
-from lance_spark.table.commit.write_commit import commit_on_newest
-from lance_spark.table.commit.write_plan import begin_write
+from lance_spark.predicates.sql import parse_predicate
+from lance_spark.table.commit.write import begin_write, commit_on_newest
 from lance_spark.table.indexes import sections as indexes
-from lance_spark.table.operations.metadata.create_index import CreateIndex
+from lance_spark.table.operations.indexes import CreateIndex
 
 NUMBERS = pa.table({"a": pa.array([1, 2, 3], pa.int32()), "b": pa.array([10, 20, 30], pa.int32())})
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_spark.encoding.row_ranges import RowRanges
+from lance_spark.encoding.rows import RowRanges
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rows.partial_overwrite import (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import lance_spark
 from lance_spark.file.reader import FileReader
-from lance_spark.scan.fragment.selection import Costs, ReadRange, live_to_physical, plan_ranges
+from lance_spark.scan.fragment.reader import Costs, ReadRange, live_to_physical, plan_ranges
 from tests.support.cells import number_of
 
 NUMBERS = Costs.of([(pa.int64(), 8.0)])

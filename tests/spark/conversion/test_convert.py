@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_spark.errors import InvalidInputError, LanceError, SchemaMismatchError
-from lance_spark.spark.types import arrow_buffers, convert
+from lance_spark.spark.types import convert
+from lance_spark.spark.types import convert as arrow_buffers
 from lance_spark.spark.types import mapping as types
 from lance_spark.spark.types.convert import BatchConverter
 from tests.support.cells import number_of

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from lance_spark.spark.jvm import class_cache, classes
+from lance_spark.spark.jvm import classes
+from lance_spark.spark.jvm import classes as class_cache
 
 NAME = f"key{class_cache._SUFFIX}"
 JAR = b"classes" * 1000

@@ -17,7 +17,7 @@ from lance_spark.errors import LanceError
 from lance_spark.spark.jvm import classes
 from lance_spark.spark.pushdown.columnar import streams, to_streams
 from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
-from lance_spark.spark.write.batches import decode
+from lance_spark.spark.write.input import decode
 from tests.support.cells import number_of
 from tests.support.interop.tables import random_table
 from tests.support.spark.converted import converted

@@ -15,7 +15,7 @@ import pytest
 import lance_spark
 from lance_spark.spark.jvm import classes
 from lance_spark.spark.jvm.shims import pyspark_names
-from lance_spark.spark.table.merge import keys
+from lance_spark.spark.table.merge import join
 from tests.support.spark import private_names
 from tests.support.spark.versions import SPARK
 
@@ -28,7 +28,7 @@ FIELDS = dict(
 )
 CLASSES = {
     *re.findall(r'"(\w+)"', (SHIMS / "SparkClasses.java").read_text()),
-    *(keys._FIXED | keys._CHEAP),
+    *(join._FIXED | join._CHEAP),
 }
 #: What only the shims may have.
 PRIVATE = {

@@ -12,13 +12,13 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from lance_spark.errors import InvalidOptionError, LanceError
 from lance_spark.spark.datasource import options_of, with_options
-from lance_spark.spark.options.declared import ReadFields
-from lance_spark.spark.options.names import (
+from lance_spark.spark.options.declared import (
     FILTER_TREE,
     INTERNAL_NAMES,
     SHOWN_NAMES,
     STATE_NAMES,
     VIEW_NAMES,
+    ReadFields,
 )
 from lance_spark.spark.options.read import ReadOptions, with_offsets
 from lance_spark.spark.options.write import WriteOptions

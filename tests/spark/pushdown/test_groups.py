@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import functions as sf
 
 from lance_spark.spark.pushdown.request import Aggregate
-from lance_spark.spark.read import group_by
+from lance_spark.spark.read import aggregates as group_by
 from tests.support.cells import every_other
 from tests.support.spark.metrics import counted
 from tests.support.tables.beside_parquet import write_beside_parquet

@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-import lance_spark.spark.pushdown.packed_arrays
-import lance_spark.spark.types.arrow_buffers
+import lance_spark.spark.pushdown.columnar
+import lance_spark.spark.types.convert
 from lance_spark.errors import UnsupportedError
-from lance_spark.spark.pushdown.packed_arrays import pack, packed
+from lance_spark.spark.pushdown.columnar import pack, packed
 from tests.support.spark.requests import ask
 
 ARRAYS = "spark.lance.pushdown.arrays"
@@ -254,7 +254,7 @@ def test_a_plan_by_other_strategies_returns_arrays(spark: Any, frame: Any, path:
 def test_batches_too_large_for_32_bit_offsets_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     array = lists(rng, pa.int32(), 1000)
-    monkeypatch.setattr(lance_spark.spark.pushdown.packed_arrays, "_INT32_MAX", 600)
+    monkeypatch.setattr(lance_spark.spark.pushdown.columnar, "_INT32_MAX", 600)
     batch = pa.record_batch({"l": array, "row": pa.array(range(1000))})
     pieces = list(packed(iter([batch]), ["l"]))
     assert max(piece["l"].nbytes for piece in pieces) < 2000
@@ -269,7 +269,7 @@ def test_batches_too_large_for_32_bit_offsets_are_split(monkeypatch: pytest.Monk
 
 
 def test_a_single_row_that_is_too_long_stays_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lance_spark.spark.pushdown.packed_arrays, "_INT32_MAX", 10)
+    monkeypatch.setattr(lance_spark.spark.pushdown.columnar, "_INT32_MAX", 10)
     batch = pa.record_batch({"l": pa.array([[1, 2, 3]], pa.list_(pa.int64()))})
     (piece,) = packed(iter([batch]), ["l"])
     assert piece.to_pydict() == {"l": [None], "__lance_items_0": [[1, 2, 3]]}

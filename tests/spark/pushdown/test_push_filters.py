@@ -20,7 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from lance_spark.file.schema.schema import Schema
 from lance_spark.spark.datasource import LanceDataSource
-from lance_spark.spark.pushdown.spark_filters import push
+from lance_spark.spark.pushdown.filter_trees import push
 from lance_spark.spark.types.mapping import to_spark_schema
 from tests.support.spark.requests import col, op, truth
 from tests.support.spark.typed_rows import COLUMNS, KINDS, table

@@ -19,7 +19,7 @@ import lance_spark
 from lance_spark import LanceTable
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import LanceError
-from lance_spark.scan.predicates.sql import SPARK_NAMES
+from lance_spark.predicates.sql import SPARK_NAMES
 from tests.support.cells import ALL_CELLS, every_other
 
 UTC = datetime.UTC

@@ -16,13 +16,14 @@ import pytest
 from pyspark.sql import functions as sf
 
 from lance_spark.spark.jvm import classes
-from lance_spark.spark.pushdown import shared_memory as module
-from lance_spark.spark.pushdown.columnar import SHARED_BYTES, streams
-from lance_spark.spark.pushdown.shared_memory import (
+from lance_spark.spark.pushdown import columnar as module
+from lance_spark.spark.pushdown.columnar import (
     PLACE_BYTES,
     PLACES,
+    SHARED_BYTES,
     SharedMemory,
     shared_memory,
+    streams,
 )
 
 SETTING = "spark.lance.columnar.sharedMemory"

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.predicates.sql import parse_predicate
+from lance_spark.predicates.sql import parse_predicate
 from lance_spark.spark.options.predicate_text import settings_of_session
 
 NAN, INF = float("nan"), float("inf")

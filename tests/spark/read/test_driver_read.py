@@ -244,7 +244,7 @@ def test_exact_searches_of_local_files(tmp_path: Path, monkeypatch: pytest.Monke
         return ask(path, ["id"], request, **options).local_rows is not None
 
     size = 1_000 * 16 * 4
-    monkeypatch.setattr("lance_spark.spark.read.nearest_search.num_processors", lambda: 4)
+    monkeypatch.setattr("lance_spark.spark.read.searches.num_processors", lambda: 4)
     assert is_found(size // 8, 4)
     assert not is_found(size // 8 - 1, 4)
     # Tasks on several machines share the work.

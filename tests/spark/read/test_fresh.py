@@ -15,7 +15,7 @@ import lance_spark
 from lance_spark.errors import InvalidOptionError
 from lance_spark.spark.options.feed import FeedOptions
 from lance_spark.spark.options.read import ReadOptions
-from lance_spark.spark.read.fresh import unread_rows
+from lance_spark.spark.read.reader import unread_rows
 from lance_spark.spark.table import LanceTable
 from tests.spark.sql.catalogs import TestCatalog
 from tests.support.spark.metrics import counted

@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException, NumberFormatException
 from pyspark.sql.types import StructType
 
 from docs import generated
-from lance_spark.spark.catalog.procedures.table import PROCEDURES
+from lance_spark.spark.catalog.procedures.call import PROCEDURES
 from tests.spark.sql.catalogs import TestCatalog
 
 

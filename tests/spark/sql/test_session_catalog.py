@@ -15,7 +15,7 @@ from pyspark.errors import ParseException
 
 import lance_spark
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark.catalog.procedures.table import PROCEDURES
+from lance_spark.spark.catalog.procedures.call import PROCEDURES
 from tests.support.spark.versions import SPARK
 
 

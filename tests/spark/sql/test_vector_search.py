@@ -15,7 +15,7 @@ from pyspark.errors import IllegalArgumentException
 
 import lance_spark
 from lance_spark.errors import InvalidInputError
-from lance_spark.spark.read.hybrid import Rerank
+from lance_spark.spark.read.searches import Rerank
 from lance_spark.spark.table import LanceTable
 from tests.spark.sql.catalogs import TestCatalog
 from tests.spark.table.test_nearest import DIMENSION, column, vectors

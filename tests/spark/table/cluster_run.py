@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 import lance_spark
 from lance_spark import LanceTable
 from lance_spark.errors import StorageError
-from lance_spark.mutations.compaction.run import CompactionGroupTask
+from lance_spark.mutations.compaction.task import CompactionGroupTask
 from tests.spark.table import cluster_hooks as hooks
 from tests.support.pages import SQL_PAGE, run_page
 from tests.support.spark.versions import SPARK

@@ -11,12 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 import lance_spark
-from lance_spark.errors import (
-    InvalidInputError,
-    LanceError,
-    PathNotFoundError,
-    TableNotFoundError,
-)
+from lance_spark.errors import InvalidInputError, LanceError, PathNotFoundError, TableNotFoundError
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.table import LanceTable

@@ -23,7 +23,7 @@ from lance_spark.errors import (
 from lance_spark.mutations.columns import fill as columns_module
 from lance_spark.spark.job import Job
 from lance_spark.spark.table import LanceTable
-from lance_spark.spark.table.jobs import add_columns
+from lance_spark.spark.table.jobs import columns as add_columns
 from tests.spark.table.tables import checked
 
 Large = Callable[[str], tuple[Path, pa.Table]]

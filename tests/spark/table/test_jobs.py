@@ -23,11 +23,10 @@ from lance_spark.errors import (
     UncertainCommitError,
 )
 from lance_spark.mutations.rows.update import update_rows
-from lance_spark.mutations.runner import LocalRunner
+from lance_spark.runner import LocalRunner
+from lance_spark.spark import job as job_monitor
 from lance_spark.spark import job as jobs
-from lance_spark.spark import job_monitor
-from lance_spark.spark.job import Job
-from lance_spark.spark.job_monitor import raised_by_task, wait_for_attempts
+from lance_spark.spark.job import Job, raised_by_task, wait_for_attempts
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.writer import FragmentWriter
@@ -276,7 +275,7 @@ def test_files_of_a_failed_change_are_deleted(tmp_path: Path) -> None:
 def _appended(table: OpenTable, fragments: Any) -> Any:
     from lance_spark.table.commit.commit import commit
     from lance_spark.table.commit.transaction import Transaction
-    from lance_spark.table.operations.data.append import Append
+    from lance_spark.table.operations.append import Append
 
     transaction = Transaction.new(table.version, Append(tuple(fragments)))
     return commit(table.store, transaction, table.manifest)

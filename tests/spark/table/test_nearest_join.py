@@ -14,9 +14,9 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import InvalidInputError
-from lance_spark.scan.vectors.neighbors import Neighbors
+from lance_spark.indexes.vectors.neighbors import Neighbors
 from lance_spark.spark.table import LanceTable
-from lance_spark.spark.table.jobs import join_rows, join_steps, nearest_slots
+from lance_spark.spark.table.jobs import nearest_join
 from lance_spark.spark.table.jobs.partition_keys import partition_keys
 from tests.spark.table.test_nearest import DIMENSION, column, vectors
 from tests.support.spark.messages import refusal
@@ -107,9 +107,9 @@ def test_exact_join(spark: Any, path: Path, queries: Any, values: Any) -> None:
 @pytest.fixture
 def small_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several tasks search a segment, and the rows that no segment has."""
-    monkeypatch.setattr(nearest_slots, "_LEAST_SLOT_ROWS", 200)
-    monkeypatch.setattr(nearest_slots, "_SLOT_ROWS", 400)
-    monkeypatch.setattr(nearest_slots, "_LEAST_COMPARED_ROWS", 200)
+    monkeypatch.setattr(nearest_join, "_LEAST_SLOT_ROWS", 200)
+    monkeypatch.setattr(nearest_join, "_SLOT_ROWS", 400)
+    monkeypatch.setattr(nearest_join, "_LEAST_COMPARED_ROWS", 200)
 
 
 @pytest.mark.usefixtures("small_slots")
@@ -231,20 +231,20 @@ def test_vectors_of_another_length(spark: Any, path: Path) -> None:
 def test_rows_between_the_steps() -> None:
     q = vectors(1, 9)
     q[4] = q[2]
-    keys = join_rows.keys_of(q)
+    keys = nearest_join.keys_of(q)
     assert len(np.unique(keys, axis=0)) == 8
     assert (keys[4] == keys[2]).all()
-    assert (join_rows.matrix_of(join_rows.vectors_as_binaries(q), q) == q).all()
-    some = join_rows.vectors_as_binaries(q).slice(3, 4)
-    assert (join_rows.matrix_of(some, q) == q[3:7]).all()
+    assert (nearest_join.matrix_of(nearest_join.vectors_as_binaries(q), q) == q).all()
+    some = nearest_join.vectors_as_binaries(q).slice(3, 4)
+    assert (nearest_join.matrix_of(some, q) == q[3:7]).all()
     words = np.array([5, 6, 5, 7], np.uint64)
     neighbors = Neighbors(
         np.array([0, 0, 2, 2], np.int32), np.array([1, 2, 3, 4], np.float32), words, words + 10
     )
-    packed = join_rows.neighbors_as_binaries(neighbors, 4)
+    packed = nearest_join.neighbors_as_binaries(neighbors, 4)
     assert [len(value) for value in packed.to_pylist()] == [40, 0, 40, 0]
     # A row that is there twice for one query is there once.
-    again = join_rows.neighbors_of(packed, np.array([0, 1, 0, 3]))
+    again = nearest_join.neighbors_of(packed, np.array([0, 1, 0, 3]))
     assert again.queries.tolist() == [0, 0, 0]
     assert again.ids.tolist() == [5, 6, 7]
     assert again.addresses.tolist() == [15, 16, 17]
@@ -252,17 +252,17 @@ def test_rows_between_the_steps() -> None:
 
 def test_probes_are_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """An array of binary values has less than 2 GiB."""
-    monkeypatch.setattr(join_steps, "_SENT_BYTES", 3 * 4 * DIMENSION)
+    monkeypatch.setattr(nearest_join, "_SENT_BYTES", 3 * 4 * DIMENSION)
     q = vectors(4, 5)
     query, slot = np.array([0, 0, 1, 2, 3, 4, 4]), np.arange(7)
-    keys = join_rows.keys_of(q)
-    step: Any = join_steps.AssignQueries(None)  # type: ignore[arg-type]
+    keys = nearest_join.keys_of(q)
+    step: Any = nearest_join.AssignQueries(None)  # type: ignore[arg-type]
     parts = list(step._probes(query, slot, q, keys, pa.struct([])))
     assert [part.num_rows for part in parts] == [3, 3, 1]
     sent = pa.Table.from_batches(parts).combine_chunks()
     assert sent["slot"].to_pylist() == slot.tolist()
     assert sent["first"].to_pylist() == keys[query, 0].tolist()
-    items = join_rows.matrix_of(sent["vector"].combine_chunks(), q)
+    items = nearest_join.matrix_of(sent["vector"].combine_chunks(), q)
     assert (items == q[query]).all()
 
 
@@ -296,7 +296,7 @@ def test_groups_and_runs() -> None:
         )
         batches = table.to_batches(max_chunksize=3)
         seen = []
-        for group in join_rows.groups(iter(batches), size):
+        for group in nearest_join.groups(iter(batches), size):
             keys, values = group["first"].to_pylist(), group["neighbors"].to_pylist()
             for key in dict.fromkeys(
                 key for key, value in zip(keys, values, strict=True) if value is None
@@ -306,7 +306,7 @@ def test_groups_and_runs() -> None:
                 seen += [key] * own.count(None)
         assert seen == [key for key, value in rows if value is None]
         slots = np.sort(rng.integers(0, 5, 40)).astype(np.int32)
-        runs = join_rows.Runs(size)
+        runs = nearest_join.Runs(size)
         parts = []
         for batch in pa.table({"slot": slots}).to_batches(max_chunksize=7):
             parts += list(runs.add(batch))

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.scan.vectors.query import parse_nearest
+from lance_spark.indexes.vectors.query import parse_nearest
 from lance_spark.spark.table import LanceTable
-from lance_spark.spark.table.jobs.nearest_slots import Slots
+from lance_spark.spark.table.jobs.nearest_join import Slots
 from tests.spark.table.test_nearest import DIMENSION, column, plan_of, vectors
 
 pytestmark = pytest.mark.usefixtures("pushed")

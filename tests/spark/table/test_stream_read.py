@@ -29,8 +29,7 @@ from lance_spark.spark.options.feed import FeedOptions
 from lance_spark.spark.options.read import ReadOptions
 from lance_spark.spark.streaming import plan as stream_plan
 from lance_spark.spark.streaming import reader as stream_reader
-from lance_spark.spark.streaming.offsets import BEGINNING, StreamPosition
-from lance_spark.spark.streaming.plan import Limit, StreamPlan
+from lance_spark.spark.streaming.plan import BEGINNING, Limit, StreamPlan, StreamPosition
 from lance_spark.spark.streaming.reader import LanceStreamReader
 from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.table.open import open_table

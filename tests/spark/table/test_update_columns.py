@@ -20,7 +20,7 @@ from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, InvalidInputError, UnsupportedError
 from lance_spark.spark.table.dataframes import frame
-from lance_spark.spark.table.jobs import rewrite_columns
+from lance_spark.spark.table.jobs import columns as rewrite_columns
 from tests.spark.table.tables import checked, copied
 
 Large = Callable[..., tuple[Path, pa.Table]]

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
-from lance_spark.mutations.compaction import remap, remap_graphs
+from lance_spark.indexes.vectors import maintenance
+from lance_spark.mutations.compaction import remap
 from lance_spark.spark.table import LanceTable
 from tests.spark.sql.catalogs import TestCatalog
 
@@ -71,7 +72,7 @@ def test_executors_write_graphs_after_a_compaction(
     monkeypatch.setattr(remap, "_OWN_BYTES", 0)
     monkeypatch.setattr(remap, "_GRAPH_ROWS", 200)
     for name in ("remap_graphs", "write_part"):
-        monkeypatch.setattr(remap_graphs, name, refuse)
+        monkeypatch.setattr(maintenance, name, refuse)
     table.optimize()
     assert len(lance.dataset(str(path)).get_fragments()) == 2
     assert statistics(path)["num_unindexed_rows"] == 0

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 import lance_spark
 from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.spark.table import LanceTable
-from lance_spark.table.operations.data.data_replacement import DataReplacement
+from lance_spark.table.operations.columns import DataReplacement
 
 ROWS = 3_000
 

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from lance_spark import LanceTable
-from lance_spark.scan.blob_locators import MAX_VALUE_BYTES
-from lance_spark.spark.table.merge import keys
+from lance_spark.scan.blobs import MAX_VALUE_BYTES
+from lance_spark.spark.table.merge import join
 from tests.spark.sql.catalogs import TestCatalog
 from tests.support.interop.blobs import MARK, blob_paths
 from tests.support.spark.settings import LOCAL, restored
@@ -199,7 +199,7 @@ def test_jobs_of_a_table(catalog: TestCatalog, spark: Any, monkeypatch: pytest.M
 
     monkeypatch.setattr(type(spark.range(1)), "mapInArrow", planned)
     # A small source of a large table is kept, but for its blobs.
-    monkeypatch.setattr(keys, "MIN_TABLE_ROWS", 1)
+    monkeypatch.setattr(join, "MIN_TABLE_ROWS", 1)
     table = LanceTable.forPath(spark, path).alias("t")
     source = spark.table(f"{catalog.name}.u").withColumn("i", F.col("i") + 4)
     table.merge(source, "t.i = source.i").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()

@@ -16,8 +16,8 @@ from lance.blob import Blob
 import lance_spark
 from lance_spark.errors import MissingFileError
 from lance_spark.file.blobs.fields import with_locators
-from lance_spark.scan import blob_locators
-from lance_spark.scan.blob_locators import Mark
+from lance_spark.scan import blobs as blob_locators
+from lance_spark.scan.blobs import Mark
 from lance_spark.spark.write import locators
 from lance_spark.spark.write.locators import BlobSources, resolved
 from tests.support.interop.blobs import Values, extended, marked, random_values, table

@@ -15,7 +15,7 @@ import pytest
 
 from lance_spark.spark.write import input as write_input
 from lance_spark.spark.write.writer import LanceWriter
-from lance_spark.table.commit.write_plan import begin_write
+from lance_spark.table.commit.write import begin_write
 from tests.support.spark.allocated import counting
 
 BATCH = 10_000

@@ -19,7 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import lance_spark
 from lance_spark.dataset import LanceOperation
 from lance_spark.errors import CommitConflictError, InvalidOptionError, LanceError, StorageError
-from lance_spark.storage.commit.lock import version_of
+from lance_spark.storage.commit import version_of
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from tests.support.stores.table_suite import rows, values

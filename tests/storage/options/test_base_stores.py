@@ -17,7 +17,7 @@ from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidOptionError, LanceError
 from lance_spark.storage.errors import secret_values
-from lance_spark.storage.options.base_paths import options_of_base, with_base_params
+from lance_spark.storage.options import options_of_base, with_base_params
 from lance_spark.table.paths import BasePath
 from tests.support.stores import keyed_s3
 from tests.support.stores.azurite import CONTAINER, Azurite

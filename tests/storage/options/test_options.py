@@ -17,7 +17,7 @@ from s3fs import S3FileSystem
 
 import lance_spark
 from lance_spark.errors import InvalidOptionError
-from lance_spark.storage.options.fsspec_options import KNOWN, to_fsspec
+from lance_spark.storage.options import KNOWN, to_fsspec
 from lance_spark.storage.store import ObjectStore
 from tests.support.stores.aws import BUCKET, KEY, REGION, SECRET, Aws
 from tests.support.stores.table_suite import rows, values

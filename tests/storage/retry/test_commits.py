@@ -19,7 +19,7 @@ from lance_spark.storage import retry
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.retry import Retries, create_once
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.operations.metadata.update_config import MapUpdate, UpdateConfig
+from lance_spark.table.operations.metadata import MapUpdate, UpdateConfig
 from tests.storage.retry.tables import MANIFEST, Table, every_kind, rows, some_kinds
 from tests.support.stores import proxy as faults
 from tests.support.stores.aws import BUCKET, Aws

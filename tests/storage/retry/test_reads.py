@@ -18,7 +18,7 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import StorageError
-from lance_spark.scan.indexes.cache import CACHE
+from lance_spark.indexes.cache import CACHE
 from lance_spark.storage.kept_ranges import KEPT
 from tests.support.stores.aws import BUCKET, Aws
 from tests.support.stores.proxy import ALL, TOO_MANY, Fault, FaultProxy

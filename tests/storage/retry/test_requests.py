@@ -12,11 +12,7 @@ import pytest
 from google.auth.exceptions import RefreshError
 from requests.exceptions import ProxyError
 
-from lance_spark.errors import (
-    InvalidOptionError,
-    LanceError,
-    StorageError,
-)
+from lance_spark.errors import InvalidOptionError, LanceError, StorageError
 from lance_spark.storage.remote import PART
 from lance_spark.storage.retry import Retries, Tries, is_transient
 from lance_spark.storage.source import ByteRange

@@ -19,15 +19,14 @@ import numpy as np
 import pytest
 
 from lance_spark.errors import InvalidOptionError, StorageError
+from lance_spark.storage import azure as upload_azure
 from lance_spark.storage import google as upload_google
-from lance_spark.storage import retry
+from lance_spark.storage import multipart, retry
+from lance_spark.storage import output as outputs
+from lance_spark.storage.multipart import PartSizes
+from lance_spark.storage.output import RemoteOutput
 from lance_spark.storage.retry import Tries
 from lance_spark.storage.store import ObjectStore
-from lance_spark.storage.write import azure as upload_azure
-from lance_spark.storage.write import multipart
-from lance_spark.storage.write import output as outputs
-from lance_spark.storage.write.multipart import PartSizes
-from lance_spark.storage.write.output import RemoteOutput
 from tests.support.stores import azurite
 from tests.support.stores import gcs as gcs_server
 from tests.support.stores import proxy as faults

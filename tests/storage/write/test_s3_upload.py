@@ -16,10 +16,10 @@ import pytest
 
 from lance_spark.errors import InvalidOptionError, StorageError
 from lance_spark.storage import retry
+from lance_spark.storage.multipart import PartSizes
 from lance_spark.storage.retry import Retries
 from lance_spark.storage.s3 import S3Output
 from lance_spark.storage.store import ObjectStore
-from lance_spark.storage.write.multipart import PartSizes
 from tests.support.stores import proxy as faults
 from tests.support.stores.aws import BUCKET, Aws
 from tests.support.stores.proxy import Fault, FaultProxy

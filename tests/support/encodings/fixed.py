@@ -7,8 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from lance_spark.encoding import fastlanes
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
-from lance_spark.encoding.v2_1.fixed_width import ranges
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks, ranges
 from tests.support.encodings.chunks import WrittenPage
 
 _GROUPS = (0, 4, 2, 6, 1, 5, 3, 7)

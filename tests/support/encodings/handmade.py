@@ -17,7 +17,7 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1 import field_write as pages
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
 from lance_spark.encoding.v2_1.shred import LeafColumn, shred
-from lance_spark.file import columns as metadata
+from lance_spark.file import footer as metadata
 from lance_spark.file import writer as container
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.schema import Schema

@@ -11,8 +11,8 @@ import lance
 import pyarrow as pa
 
 import lance_spark
+from lance_spark.indexes.text.queries import MatchQuery
 from lance_spark.mutations.indexes.existing import UNKNOWN
-from lance_spark.query import MatchQuery
 from lance_spark.table.manifest.manifest import Manifest
 from tests.support.histories.model import (
     FLOATS,

@@ -17,7 +17,7 @@ from lance.file import LanceFileWriter
 import lance_spark
 from lance_spark.indexes.registry import CREATED
 from lance_spark.table.fragments.files import DataFile
-from lance_spark.table.operations.data.data_replacement import DataReplacement
+from lance_spark.table.operations.columns import DataReplacement
 from tests.support.histories.common import (
     SIMPLE,
     Common,

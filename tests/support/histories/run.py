@@ -26,7 +26,7 @@ import pyarrow as pa
 import lance_spark
 from lance_spark.errors import LanceError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.write_plan import begin_write
+from lance_spark.table.commit.write import begin_write
 from lance_spark.table.manifest.codec import read_manifest
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import list_manifests

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lance_spark import LanceTable, open_dataset
 from lance_spark.dataset.dataset import Dataset
-from lance_spark.spark.read.ordering import reported_order
+from lance_spark.spark.read.estimate import reported_order
 from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.table.sort_order import order_of
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import lance_spark
-from lance_spark.storage.commit.dynamodb import DynamoDbManifestStore
+from lance_spark.storage.dynamodb import DynamoDbManifestStore
 from lance_spark.storage.store import ObjectStore
 
 #: The step before which a writer is killed.

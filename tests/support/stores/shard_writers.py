@@ -13,8 +13,7 @@ import pyarrow as pa
 
 import lance_spark
 from lance_spark.errors import CommitConflictError
-from lance_spark.mem_wal import compaction
-from lance_spark.mem_wal.writing import publishing
+from lance_spark.mem_wal import claims, compaction
 from lance_spark.table.manifest import versions
 
 #: All processes write to this shard.
@@ -23,7 +22,7 @@ KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False, KEY), pa.field("n", pa.int64())])
 #: The step before which a process is killed: after data was written, before its manifest is.
 STEPS: dict[str, tuple[Any, str]] = {
-    "flush": (publishing, "publish"),
+    "flush": (claims, "publish"),
     "compaction": (versions, "create_manifest"),
     "drain": (compaction, "drain"),
 }

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 import lance_spark
-from lance_spark.scan.indexes.files import IndexFiles, number_in
-from lance_spark.scan.indexes.row_sets import RowSet
+from lance_spark.indexes.files import IndexFiles, number_in
+from lance_spark.indexes.row_sets import RowSet
 from lance_spark.table.indexes import sections as indexes
 
 

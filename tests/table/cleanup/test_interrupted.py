@@ -18,7 +18,7 @@ import lance_spark
 from lance_spark.errors import LanceError, MissingFileError, StorageError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup import plan as cleanup_plan
-from lance_spark.table.cleanup.files import Listing
+from lance_spark.table.cleanup.plan import Listing
 from tests.support.tables.cleanup import (
     check,
     copy_of,

@@ -8,7 +8,7 @@ import lance
 import pytest
 
 import lance_spark
-from lance_spark.storage.commit.manifest_store import ManifestEntry
+from lance_spark.storage.commit import ManifestEntry
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup import plan as cleanup_plan
 from tests.support.stores.aws import BUCKET, Aws, numbers

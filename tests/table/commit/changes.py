@@ -12,8 +12,7 @@ from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.data.append import Append
-from lance_spark.table.operations.data.overwrite import Overwrite
+from lance_spark.table.operations.append import Append, Overwrite
 from tests.support.tables.pylance_written import rows, written_by_pylance
 
 

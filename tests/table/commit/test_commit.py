@@ -28,8 +28,7 @@ from lance_spark.table.manifest import codec as manifest_file
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.data.append import Append
-from lance_spark.table.operations.data.overwrite import Overwrite
+from lance_spark.table.operations.append import Append, Overwrite
 from tests.support.tables.damaged import rewrite_manifest
 from tests.support.tables.pylance_written import ids, manifests, new_table, rows, written_by_pylance
 from tests.table.commit.changes import append, create, overwrite, transaction_files

@@ -18,8 +18,7 @@ from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.data.append import Append
-from lance_spark.table.operations.data.overwrite import Overwrite
+from lance_spark.table.operations.append import Append, Overwrite
 from tests.support.tables.pylance_written import ids, manifests, new_table, rows, written_by_pylance
 
 COMMITS = 6
@@ -30,7 +29,7 @@ import sys
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.data.append import Append
+from lance_spark.table.operations.append import Append
 from lance_spark.table.commit.transaction import Transaction
 
 store = ObjectStore.from_uri(sys.argv[1])
@@ -68,7 +67,7 @@ from lance_spark.errors import TableExistsError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
-from lance_spark.table.operations.data.overwrite import Overwrite
+from lance_spark.table.operations.append import Overwrite
 from lance_spark.table.commit.transaction import Transaction
 
 store = ObjectStore.from_uri(sys.argv[1])

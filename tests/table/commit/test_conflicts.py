@@ -17,9 +17,8 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.open import open_table
+from lance_spark.table.operations.append import Append, Overwrite
 from lance_spark.table.operations.base import Conflict, Operation, conflict_of_names
-from lance_spark.table.operations.data.append import Append
-from lance_spark.table.operations.data.overwrite import Overwrite
 from lance_spark.table.operations.registry import OPERATIONS, operation_of
 from tests.support.tables.pylance_written import as_ours, manifests, new_table, rows
 

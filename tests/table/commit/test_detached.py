@@ -18,8 +18,8 @@ from lance_spark.errors import (
 )
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import versions
+from lance_spark.table.operations.append import Append
 from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.data.append import Append
 from tests.support.tables.pylance_written import ids, rows, written_by_pylance
 
 

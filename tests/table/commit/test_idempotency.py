@@ -16,15 +16,14 @@ from lance_spark.errors import AlreadyCommittedError, InvalidInputError, LanceEr
 from lance_spark.file.schema.schema import Schema
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import commit as commit_module
-from lance_spark.table.commit import idempotency as once_module
+from lance_spark.table.commit import options as once_module
 from lance_spark.table.commit.commit import commit
-from lance_spark.table.commit.idempotency import WriteToken, find_committed_version
+from lance_spark.table.commit.options import WriteToken, find_committed_version
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import list_manifests
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.data.append import Append
-from lance_spark.table.operations.data.overwrite import Overwrite
+from lance_spark.table.operations.append import Append, Overwrite
 from tests.support.tables.pylance_written import ids, manifests, new_table, rows, written_by_pylance
 from tests.table.commit.test_concurrency import run
 
@@ -36,9 +35,9 @@ import sys
 from lance_spark.errors import AlreadyCommittedError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
-from lance_spark.table.commit.idempotency import WriteToken
+from lance_spark.table.commit.options import WriteToken
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.data.append import Append
+from lance_spark.table.operations.append import Append
 from lance_spark.table.commit.transaction import Transaction
 
 store = ObjectStore.from_uri(sys.argv[1])

@@ -6,17 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from lance_spark.errors import (
-    CommitConflictError,
-    StorageError,
-    UncertainCommitError,
-)
+from lance_spark.errors import CommitConflictError, StorageError, UncertainCommitError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import options as retry_module
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.data.append import Append
+from lance_spark.table.operations.append import Append
 from tests.support.tables.pylance_written import ids, manifests, new_table, rows, written_by_pylance
 from tests.table.commit.changes import append, overwrite, transaction_files
 

@@ -12,7 +12,7 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import CommitConflictError
-from lance_spark.table.operations.data.append import Append
+from lance_spark.table.operations.append import Append
 from tests.support.tables.pylance_written import new_table, rows, written_by_pylance
 
 LINEAGE = ["id", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]

@@ -12,9 +12,7 @@ import pytest
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.write_commit import commit_on_newest
-from lance_spark.table.commit.write_job import WriteJob, WriteStrategy
-from lance_spark.table.commit.write_plan import begin_write
+from lance_spark.table.commit.write import WriteJob, WriteStrategy, begin_write, commit_on_newest
 from lance_spark.table.fragments.fragment import Fragment
 
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})

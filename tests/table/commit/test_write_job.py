@@ -20,10 +20,10 @@ from lance_spark.errors import (
     StorageError,
     TableExistsError,
 )
-from lance_spark.table.commit.write_job import TableSettings, WriteJob, WriteLimits
-from lance_spark.table.commit.write_plan import begin_write
-from lance_spark.table.fragments.file_versions import parse_version
+from lance_spark.table.commit.write import TableSettings, WriteJob, begin_write
+from lance_spark.table.fragments.files import parse_version
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.limits import WriteLimits
 from tests.support.tables.pylance_written import ids, manifests, new_table, rows
 
 

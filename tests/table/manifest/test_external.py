@@ -22,7 +22,7 @@ from lance_spark.errors import (
     UncertainCommitError,
     VersionNotFoundError,
 )
-from lance_spark.storage.commit.manifest_store import ManifestEntry, ManifestStore
+from lance_spark.storage.commit import ManifestEntry, ManifestStore
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest.versions import list_manifests, list_since, newest
 

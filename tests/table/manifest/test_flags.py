@@ -17,7 +17,7 @@ from lance_spark.errors import CorruptTableError, UnsupportedFeatureError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest.codec import encode
-from lance_spark.table.manifest.flags import Flags
+from lance_spark.table.manifest.manifest import Flags
 from lance_spark.table.manifest.versions import latest
 from lance_spark.table.open import read_latest
 from tests.support.tables.pylance_written import new_table, rows

@@ -13,8 +13,7 @@ import pytest
 
 import lance_spark
 from lance_spark.proto import table_pb2
-from lance_spark.table.manifest.codec import decode
-from lance_spark.table.manifest.repairs import has_wrong_bitmaps, with_unique_field_ids
+from lance_spark.table.manifest.codec import decode, has_wrong_bitmaps, with_unique_field_ids
 from tests.support.tables.damaged import files_below, newest_manifest, rewrite_manifest
 from tests.support.tables.pylance_written import ids, new_table, rows
 

@@ -13,11 +13,10 @@ import pytest
 import lance_spark
 from lance_spark.errors import CommitConflictError
 from lance_spark.proto import transaction_pb2
-from lance_spark.table.operations.base import Conflict
-from lance_spark.table.operations.data.append import Append
-from lance_spark.table.operations.data.inserted_keys import BloomFilter, InsertedKeys
-from lance_spark.table.operations.data.update import Update, UpdateMode
+from lance_spark.table.operations.append import Append
+from lance_spark.table.operations.base import BloomFilter, Conflict, InsertedKeys
 from lance_spark.table.operations.registry import operation_of
+from lance_spark.table.operations.update import Update, UpdateMode
 from tests.support.tables.pylance_written import manifests
 from tests.table.operations.word_tables import (
     ROWS,

@@ -14,9 +14,7 @@ from lance.dataset import Index, IndexFile
 from pyroaring import BitMap
 
 from lance_spark.dataset.dataset import open_dataset
-from lance_spark.errors import (
-    CommitConflictError,
-)
+from lance_spark.errors import CommitConflictError
 from lance_spark.mutations.indexes.existing import drop_index
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.commit.commit import commit
@@ -24,7 +22,7 @@ from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.metadata.create_index import CreateIndex
+from lance_spark.table.operations.indexes import CreateIndex
 from lance_spark.table.operations.registry import operation_of
 from tests.support.tables.indexed import copy
 from tests.table.operations.index_tables import table

@@ -20,7 +20,7 @@ from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.data.data_replacement import DataReplacement
+from lance_spark.table.operations.columns import DataReplacement
 from tests.support.tables.pylance_written import new_table
 
 Kinds = lance.LanceOperation

@@ -19,10 +19,10 @@ from lance_spark.proto import transaction_pb2
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.open import open_table
+from lance_spark.table.operations.append import Append
 from lance_spark.table.operations.base import Conflict
-from lance_spark.table.operations.data.append import Append
-from lance_spark.table.operations.data.delete import Delete
 from lance_spark.table.operations.registry import operation_of
+from lance_spark.table.operations.update import Delete
 from tests.support.tables.pylance_written import ids, manifests
 
 ROWS = 30

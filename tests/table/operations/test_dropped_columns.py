@@ -16,12 +16,11 @@ from lance_spark.mutations.rows.update import commit_updates, plan_update
 from lance_spark.proto import table_pb2
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
-from lance_spark.table.commit.write_plan import begin_write
+from lance_spark.table.commit.write import begin_write
 from lance_spark.table.open import OpenTable, open_table
-from lance_spark.table.operations.data.merge import Merge
-from lance_spark.table.operations.data.overwrite import Overwrite
-from lance_spark.table.operations.metadata.create_index import CreateIndex
-from lance_spark.table.operations.metadata.project import Project
+from lance_spark.table.operations.append import Overwrite
+from lance_spark.table.operations.columns import Merge, Project
+from lance_spark.table.operations.indexes import CreateIndex
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int64())])
 

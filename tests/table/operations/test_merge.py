@@ -21,8 +21,7 @@ from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.data.merge import Merge
-from lance_spark.table.operations.metadata.project import Project
+from lance_spark.table.operations.columns import Merge, Project
 from tests.support.tables.pylance_written import new_table, rows, written_by_pylance
 from tests.table.operations.test_data_replacement import ours, write
 

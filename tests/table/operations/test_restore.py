@@ -20,7 +20,7 @@ from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.metadata.restore import Restore
+from lance_spark.table.operations.metadata import Restore
 from tests.support.tables.pylance_written import new_table, rows
 from tests.table.manifest.test_flags import patch, raise_flags
 

@@ -23,9 +23,8 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes.sections import fragment_bitmap
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup
-from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
 from lance_spark.table.operations.registry import operation_of
+from lance_spark.table.operations.rewrite import ReserveFragments, Rewrite, RewriteGroup
 
 
 def table(path: Path, fragments: int = 6, *, stable: bool = False) -> str:

@@ -22,7 +22,7 @@ from lance_spark.table.manifest.codec import encode
 from lance_spark.table.manifest.versions import latest
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.base import Conflict
-from lance_spark.table.operations.metadata.update_mem_wal_state import UpdateMemWalState
+from lance_spark.table.operations.indexes import UpdateMemWalState
 from lance_spark.table.operations.registry import OPERATIONS, UnknownOperation, operation_of
 from tests.support.tables.pylance_written import new_table, rows
 

@@ -12,20 +12,15 @@ import pyarrow.compute as pc
 import pytest
 
 import lance_spark
-from lance_spark.errors import (
-    InvalidInputError,
-    InvalidOptionError,
-    SchemaMismatchError,
-)
+from lance_spark.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError
 from lance_spark.mutations.columns.assignments import parse_assignments
 from lance_spark.mutations.rows.delete import deletion_effects
-from lance_spark.mutations.rows.update import commit_updates, plan_update
-from lance_spark.mutations.rows.update_task import UpdateTask
+from lance_spark.mutations.rows.update import UpdateTask, commit_updates, plan_update
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.data.update import Update
+from lance_spark.table.operations.update import Update
 from tests.support.tables.pylance_written import manifests, written_by_pylance
 from tests.table.operations.word_tables import (
     LINEAGE,

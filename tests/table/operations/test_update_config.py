@@ -22,7 +22,7 @@ from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.metadata.update_config import MapUpdate, UpdateConfig
+from lance_spark.table.operations.metadata import MapUpdate, UpdateConfig
 from tests.support.tables.pylance_written import new_table, rows
 
 SECTIONS = ("fields", "schema_metadata", "config", "table_metadata")

@@ -14,8 +14,7 @@ from lance.fragment import DataFile
 
 import lance_spark
 from lance_spark.mutations.columns.assignments import parse_assignments
-from lance_spark.mutations.rows.update import commit_updates, plan_update
-from lance_spark.mutations.rows.update_task import Mode
+from lance_spark.mutations.rows.update import Mode, commit_updates, plan_update
 from lance_spark.table.open import open_table
 
 VALUES = [10, 11, 12, 13, 14, 15]

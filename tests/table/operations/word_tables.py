@@ -11,7 +11,7 @@ import pyarrow as pa
 import lance_spark
 from lance_spark.table.commit.transaction import read_transaction
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.data.update import Update
+from lance_spark.table.operations.update import Update
 from tests.support.tables.pylance_written import manifests
 
 ROWS = 30

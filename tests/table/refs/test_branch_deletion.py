@@ -11,10 +11,7 @@ import lance
 import pytest
 
 from lance_spark import open_dataset, write_dataset
-from lance_spark.errors import (
-    InvalidInputError,
-    VersionNotFoundError,
-)
+from lance_spark.errors import InvalidInputError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.open import open_table
 from lance_spark.table.refs import branches

@@ -11,13 +11,10 @@ import lance
 import pytest
 
 from lance_spark import open_dataset, write_dataset
-from lance_spark.errors import (
-    CorruptTableError,
-    InvalidInputError,
-)
+from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.write_plan import BaseTargets, begin_write
+from lance_spark.table.commit.write import BaseTargets, begin_write
 from lance_spark.table.fragments.limits import WriteLimits
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.codec import encode

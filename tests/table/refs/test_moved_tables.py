@@ -20,13 +20,13 @@ from lance_spark.errors import (
 )
 from lance_spark.mutations.merge_schema import begin_merging_write
 from lance_spark.mutations.rows.partial_overwrite import ReplaceRows
-from lance_spark.scan.predicates.sql import parse_predicate
+from lance_spark.predicates.sql import parse_predicate
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import _Attempts, commit
 from lance_spark.table.commit.transaction import Transaction
-from lance_spark.table.commit.write_plan import BaseTargets, begin_write
+from lance_spark.table.commit.write import BaseTargets, begin_write
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.metadata.update_bases import UpdateBases
+from lance_spark.table.operations.metadata import UpdateBases
 from lance_spark.table.paths import BasePath
 from tests.support.tables.pylance_written import rows
 

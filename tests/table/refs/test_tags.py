@@ -12,14 +12,10 @@ import pyarrow as pa
 import pytest
 
 from lance_spark import Dataset, open_dataset, write_dataset
-from lance_spark.errors import (
-    CorruptTableError,
-    InvalidInputError,
-    VersionNotFoundError,
-)
+from lance_spark.errors import CorruptTableError, InvalidInputError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.refs import json_file as ref_json
-from lance_spark.table.refs import tag_store
+from lance_spark.table.refs import tags as tag_store
 from tests.support.tables.pylance_written import rows
 
 

@@ -18,8 +18,7 @@ from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.fragments.files import DeletionCache, DeletionFile, DeletionFileType
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.data.delete import Delete
-from lance_spark.table.operations.data.row_deletions import with_deletion_file
+from lance_spark.table.operations.update import Delete, with_deletion_file
 from lance_spark.table.rows import deletions
 from lance_spark.table.rows.deletions import write_deletions
 

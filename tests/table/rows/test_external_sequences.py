@@ -28,7 +28,7 @@ from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest.codec import encode, read_manifest
 from lance_spark.table.manifest.versions import list_manifests
-from lance_spark.table.operations.data.data_overlay import DataOverlay
+from lance_spark.table.operations.columns import DataOverlay
 from tests.support.tables.lineage import lived_in, rows
 
 #: Random row id sequences in separate files.

@@ -16,7 +16,7 @@ from lance_spark.table.fragments.files import DeletionFile, DeletionFileType
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows import ids as row_ids
-from lance_spark.table.rows.index import RowIndex, first_address, live_addresses
+from lance_spark.table.rows.addresses import RowIndex, first_address, live_addresses
 from lance_spark.table.rows.sequences import encode_row_ids
 from tests.support.tables.lineage import lived_in, versions_of
 

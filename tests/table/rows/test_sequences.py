@@ -29,10 +29,10 @@ from lance_spark.table.rows.sequences import (
     encode_row_ids,
     encode_versions,
     parse_row_ids,
+    parse_runs,
     without_deleted,
 )
 from lance_spark.table.rows.u64_segments import UInt64Array
-from lance_spark.table.rows.version_runs import parse_runs
 from tests.support.cells import number_of
 from tests.support.tables.lineage import lived_in, versions_of
 

@@ -34,10 +34,10 @@ from lance_spark.encoding.v2_1.codec import (
     decode_block,
     decode_chunks,
     decode_values,
+    empty,
 )
+from lance_spark.encoding.v2_1.codec import flat as fixed_width_message
 from lance_spark.encoding.v2_1.codecs import flat
-from lance_spark.encoding.v2_1.fixed_width import empty
-from lance_spark.encoding.v2_1.fixed_width import flat as fixed_width_message
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes

@@ -33,11 +33,11 @@ from lance_spark.encoding.v2_1.codec import (
     Chunks,
     Codec,
     Encoded,
+    bounds,
     decode_block,
     decode_chunks,
     decode_values,
 )
-from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
@@ -101,7 +101,7 @@ def _strings(values: pb.CompressiveEncoding, chunks: Chunks) -> DataBlock | None
     width = values.variable.offsets.flat.bits_per_value // 8
     if width not in (4, 8) or values.variable.HasField("values") or len(chunks.buffers) != 1:
         return None
-    from lance_spark.encoding.v2_1.codecs.strings import compressed_strings
+    from lance_spark.encoding.v2_1.codecs import compressed_strings
 
     return compressed_strings.decode_chunks(chunks.buffers[0], chunks.num_values, width)
 

@@ -45,16 +45,14 @@ from lance_spark.encoding.v2_1.codec import (
     ChunkLimits,
     Chunks,
     Encoded,
-    decode_blocks,
-    has_payload,
-)
-from lance_spark.encoding.v2_1.fixed_width import (
     UIntArray,
     block_of,
     bounds,
+    decode_blocks,
     flat,
     flat_bits,
     gather,
+    has_payload,
     require_word,
     uint_type,
     values_of,

@@ -24,7 +24,7 @@ import numpy as np
 
 from lance_spark.encoding.levels import BoolArray, IndexArray
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.encoding.v2_1.codec import bounds
 from lance_spark.encoding.v2_1.page import little_endian
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb

@@ -14,9 +14,8 @@ from lance_spark.encoding.levels import (
     max_repetition,
 )
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
-from lance_spark.encoding.v2_1.codecs import out_of_line_bitpacking, rle
-from lance_spark.encoding.v2_1.fixed_width import bounds, empty
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks, bounds, empty
+from lance_spark.encoding.v2_1.codecs import bitpacking, rle
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
@@ -36,7 +35,7 @@ _LONGEST_RUN = 255
 
 def encode_level_block(levels: LevelArray) -> tuple[pb.CompressiveEncoding, Bytes]:
     """Return levels as one buffer."""
-    packed = out_of_line_bitpacking.encode_block(levels)
+    packed = bitpacking.encode_block(levels)
     runs = rle.encode_block(levels)
     return runs if len(runs[1]) < len(packed[1]) else packed
 
@@ -54,7 +53,7 @@ def encode_level_blocks(
     bits = max(1, int(levels.max(initial=0)).bit_length())
     # Runs are decoded chunk by chunk, so they must save enough bytes.
     if least > len(levels) * bits / 8 * 0.75:
-        return out_of_line_bitpacking.encode_blocks(levels, counts)
+        return bitpacking.encode_blocks(levels, counts)
     return rle.encode_blocks(levels, counts)
 
 

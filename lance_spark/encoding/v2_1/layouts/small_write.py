@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding.arrow_blocks import fixed_width, is_plain, is_variable, offset_type
+from lance_spark.encoding.blocks import fixed_width, is_plain, is_variable, offset_type
 from lance_spark.encoding.levels import Layer, Levels, layer_numbers
 from lance_spark.encoding.meta import EncodedPage
+from lance_spark.encoding.v2_1.codec import flat
 from lance_spark.encoding.v2_1.codecs import variable
-from lance_spark.encoding.v2_1.fixed_width import flat
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 
 #: Maximum values and bytes of a small page. For larger pages, encodings are chosen by size.

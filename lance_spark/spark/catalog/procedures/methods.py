@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException
 
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.errors import InvalidInputError, InvalidOptionError
-from lance_spark.file.schema.keys import PRIMARY_KEY
+from lance_spark.file.schema.field import PRIMARY_KEY
 from lance_spark.namespace import TableEntry
 from lance_spark.scan.fragment.row_meta import FRAGMENT_ID, ROW_ADDRESS
 from lance_spark.spark.catalog.names import Catalog

@@ -27,8 +27,8 @@ from lance_spark.spark.table.conditions import scan_predicate
 from lance_spark.spark.table.dataframes import text_of
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.rows.addresses import offsets_by_fragment
 from lance_spark.table.rows.deletions import bitmap_of, encode_bitmap
-from lance_spark.table.rows.index import offsets_by_fragment
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:

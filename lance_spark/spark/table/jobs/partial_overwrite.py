@@ -25,13 +25,12 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types as check_file_types
 from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rows.partial_overwrite import replace_once
-from lance_spark.mutations.runner import abort_on_error
-from lance_spark.spark.job import Job
-from lance_spark.spark.job_monitor import task_number
+from lance_spark.runner import abort_on_error
+from lance_spark.spark.job import Job, task_number
 from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
-from lance_spark.spark.table.casts import cast_to_field
+from lance_spark.spark.table.conditions import cast_to_field
 from lance_spark.spark.table.dataframes import (
     analysis_errors,
     cast_to,

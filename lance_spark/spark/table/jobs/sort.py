@@ -33,10 +33,9 @@ from lance_spark.mutations.compaction.reorder import (
 )
 from lance_spark.mutations.compaction.task import CompactionMetrics
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
-from lance_spark.spark.job import job_group
-from lance_spark.spark.job_monitor import task_number
+from lance_spark.spark.job import job_group, task_number
 from lance_spark.spark.quoting import quoted
-from lance_spark.spark.read.ordering import sorted_columns
+from lance_spark.spark.read.estimate import sorted_columns
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table import dataframes
 from lance_spark.spark.table.jobs.find_rows import addresses_of

@@ -26,22 +26,19 @@ from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.mem_wal import check_rows_changeable
-from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
-from lance_spark.mutations.rows.update import commit_moved
-from lance_spark.mutations.rows.update_mode import can_rewrite_columns, columns_are_cheaper
-from lance_spark.mutations.runner import abort_on_error
+from lance_spark.mutations.rewrite.writers import RewrittenRows, RowRewriter
+from lance_spark.mutations.rows.update import can_rewrite_columns, columns_are_cheaper, commit_moved
+from lance_spark.runner import abort_on_error
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
-from lance_spark.spark.job import Job
-from lance_spark.spark.job_monitor import task_number
+from lance_spark.spark.job import Job, task_number
 from lance_spark.spark.read.projection import finder
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
-from lance_spark.spark.table.casts import cast_to_field
-from lance_spark.spark.table.conditions import matching_rows
+from lance_spark.spark.table.conditions import cast_to_field, matching_rows
 from lance_spark.spark.table.dataframes import by_fragment, cast_to, has_windows, to_column
+from lance_spark.spark.table.jobs.columns import rewrite_columns
 from lance_spark.spark.table.jobs.find_rows import STEP, addresses_of, find_rows
-from lance_spark.spark.table.jobs.rewrite_columns import rewrite_columns
-from lance_spark.spark.table.merge.clauses import assigned_columns
+from lance_spark.spark.table.merge.join import assigned_columns
 from lance_spark.spark.types.mapping import written_as
 from lance_spark.spark.write.input import InputConverter
 from lance_spark.table.commit.options import CommitOptions

@@ -17,16 +17,15 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from lance_spark.dataset._decorators import prefixes_errors_by
 from lance_spark.dataset.dataset import Dataset
+from lance_spark.dataset.decorators import prefixes_errors_by
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.spark.job import Job
 from lance_spark.spark.quoting import quoted
 from lance_spark.spark.read.projection import find_exactly, finder
 from lance_spark.spark.table.base import ChangeResult, TableHandle
 from lance_spark.spark.table.dataframes import cast_to
-from lance_spark.spark.table.merge.clauses import SOURCE, TARGET, Action, Clause, Rows
-from lance_spark.spark.table.merge.join import expressions_of
+from lance_spark.spark.table.merge.join import SOURCE, TARGET, Action, Clause, Rows, expressions_of
 from lance_spark.spark.table.merge.plan import column_of
 from lance_spark.spark.table.merge.task import merge
 from lance_spark.storage.uri import parse_uri

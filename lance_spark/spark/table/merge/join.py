@@ -17,18 +17,30 @@ Values are cast to the types of columns, with children of structs by name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from lance_spark.encoding.meta import BLOB_KEY
+from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
+from lance_spark.mutations.columns.assignments import Path, check_disjoint_paths, names_of, path_to
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
+from lance_spark.spark.catalog.tables import MIN_TABLE_ROWS
+from lance_spark.spark.job import job_group
 from lance_spark.spark.jvm.classes import PACKAGE, call_static, conditions_class, is_connect
-from lance_spark.spark.jvm.shims.pyspark_names import java_frame, jvm_of
+from lance_spark.spark.jvm.shims.pyspark_names import java_error, java_frame, jvm_of
+from lance_spark.spark.pushdown.filter_trees import to_predicate
 from lance_spark.spark.quoting import quoted
-from lance_spark.spark.table.casts import cast_to_field
+from lance_spark.spark.read.planning import known_columns
+from lance_spark.spark.table.conditions import cast_to_field
 from lance_spark.spark.table.dataframes import analysis_errors, frame, named_columns, to_column
-from lance_spark.spark.table.merge.clauses import SOURCE, TARGET, Clause, Rows
 from lance_spark.spark.types.mapping import written_as
 from lance_spark.spark.types.recorded import text_limit
 
@@ -37,6 +49,143 @@ if TYPE_CHECKING:
 
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.spark.table.base import TableHandle
+
+
+# --------------------------------------------------------------------------------------------------
+# Clauses of a merge, and new values of columns as Spark expressions.
+#
+# If a child of a struct gets a new value, the struct is built from all its children. So a null
+# struct becomes non-null, as in Delta Lake.
+
+#: Default aliases of the two sides, as in pylance.
+TARGET, SOURCE = "target", "source"
+
+
+class Rows(Enum):
+    """The kinds of rows to which a clause can apply."""
+
+    MATCHED = "matched"
+    NOT_MATCHED = "not matched"
+    NOT_MATCHED_BY_SOURCE = "not matched by source"
+
+
+class Action(Enum):
+    """The change that a clause makes."""
+
+    UPDATE = "update"
+    DELETE = "delete"
+    INSERT = "insert"
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A clause of a merge.
+
+    Attributes
+    ----------
+    values : mapping of str to str or Column, optional
+        Expressions of an update or insert by column. None: all columns of the source.
+    """
+
+    rows: Rows
+    action: Action
+    condition: str | Column | None = None
+    values: Mapping[str, str | Column] | None = None
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether the clause writes all columns of the source."""
+        return self.values is None and self.action is not Action.DELETE
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClause:
+    """A clause as tasks need it.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Columns of the table that the clause writes.
+    """
+
+    action: Action
+    names: tuple[str, ...]
+    conditional: bool
+
+
+def assigned_columns(
+    schema: Schema,
+    values: Mapping[str, str | Column],
+    label: str,
+    *,
+    find: Callable[[Sequence[str], str], int],
+    alias: str | None = None,
+    qualifier: Sequence[str] = (),
+) -> dict[str, str | Column]:
+    """Return an expression for each column that gets new values, by its name in the table.
+
+    Parameters
+    ----------
+    values : mapping of str to str or Column
+        New values by the name of a column, or the dotted path of a child of a struct. Names with
+        special characters are in backticks.
+    label : str
+        Name of `values` in errors.
+    find : callable
+        Returns the index of a name in a sequence, as the session resolves names; see
+        `projection.finder`.
+    alias : str, optional
+        Alias of the table, which can precede the names.
+    qualifier : sequence of str
+        Qualifier of the columns of the table in the returned expressions.
+
+    Raises
+    ------
+    InvalidInputError
+        A column gets two values, or a value is not an expression.
+    SchemaMismatchError
+        A column is not found.
+    UnsupportedError
+        A child of a struct with blobs gets a new value.
+    """
+    by_path: dict[Path, str | Column] = {}
+    columns: dict[str, Field] = {}
+    for name, value in values.items():
+        fields = path_to(schema, name, find, alias)
+        path = names_of(fields)
+        check_disjoint_paths(path, list(by_path), label)
+        by_path[path] = to_column(value, f"{label}[{name!r}]") if len(path) > 1 else value
+        columns[path[0]] = fields[0]
+    return {
+        name: by_path[(name,)]
+        if (name,) in by_path
+        else _struct(field, (name,), by_path, qualifier)
+        for name, field in columns.items()
+    }
+
+
+def _struct(
+    field: Field, path: Path, values: Mapping[Path, str | Column], qualifier: Sequence[str]
+) -> Column:
+    """Return a struct of its children, with new values for some of them."""
+    from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+    children = []
+    for child in field.children:
+        child_path = (*path, child.name)
+        if child_path in values:
+            # The caller casts the struct. This cast matches the children of the value by name.
+            value = to_column(values[child_path], ".".join(child_path))
+        elif any(path_with_value[: len(child_path)] == child_path for path_with_value in values):
+            value = _struct(child, child_path, values, qualifier)
+        else:
+            value = F.col(quoted(*qualifier, *child_path))
+        children.append(value.alias(child.name))
+    return F.struct(*children)
+
+
+# --------------------------------------------------------------------------------------------------
+# The join of a merge, and its clauses as expressions over the join.
 
 ADDRESS, CLAUSE, VALUE = "__merge_address", "__merge_action", "__merge_value_{}"
 #: A copy of a column of the source, by its index, for a clause that writes all columns.
@@ -271,3 +420,223 @@ def expressions_of(condition: str | Column, clauses: Sequence[Clause]) -> list[s
         expressions += [clause.condition] if clause.condition is not None else []
         expressions += (clause.values or {}).values()
     return expressions
+
+
+# --------------------------------------------------------------------------------------------------
+# The join keys of a small source, as a filter of the target of a merge.
+#
+# A merge without clauses for rows that match no row of the source needs only rows of the table
+# whose keys are in the source. The scan leaves out the others: by indexes and statistics of the
+# table, and before Spark shuffles rows.
+#
+# | source | its keys are collected |
+# | --- | --- |
+# | rows that are part of the plan | if they are few |
+# | a projection of anything | if it has few rows |
+# | the same with filters or aggregates | if it also reads few bytes |
+# | any other | never: to count its rows may cost as much as the merge |
+#
+# Spark keeps the rows of a source that is not part of the plan, so that the collected keys are
+# those of the rows that are joined.
+#
+# Spark resolves the condition. A comparison ``target column = expression`` counts if Spark compares
+# the column in its own type, or integers in a wider type. Others, such as ``<=>``, are left to the
+# join.
+
+#: Most rows of a source whose keys are collected.
+MAX_ROWS = 10_000
+#: Most bytes, by Spark's estimate, that a source with filters and aggregates reads.
+_MAX_BYTES = 16 * 1024 * 1024
+_FIXED = frozenset({"LocalRelation", "SubqueryAlias", "View"})
+_CHEAP = frozenset({"Filter", "Aggregate", "Sort", "GlobalLimit", "LocalLimit"})
+_INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_OTHERS = frozenset({"string", "binary", "boolean", "date", "timestamp", "timestamp_ntz"})
+_Json = dict[str, Any]
+
+
+def kept_source(source: DataFrame, dataset: Dataset) -> DataFrame | None:
+    """Return a small source, with rows that stay the same when it is read again.
+
+    Returns
+    -------
+    DataFrame or None
+        None if the source is not small, or if to know that may be much work.
+    """
+    if is_connect(source.sparkSession) or source.isStreaming:
+        return None
+    if dataset.count_rows() < MIN_TABLE_ROWS:
+        return None
+    from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+    try:
+        execution = java_frame(source).queryExecution()
+        is_fixed = all(_name(node) in _FIXED for node in _nodes(execution.analyzed()))
+        if not is_fixed and not _is_cheap(execution.optimizedPlan()):
+            return None
+        if not is_fixed and any(BLOB_KEY in field.metadata for field in source.schema.fields):
+            # To keep its rows is to keep the bytes of blobs, which otherwise stay in their files.
+            return None
+    except java_error():
+        # The error is reported when the source is joined.
+        return None
+    with job_group(source.sparkSession, _title(dataset)):
+        if len(source.select(F.lit(1)).take(MAX_ROWS + 1)) > MAX_ROWS:
+            return None
+        return source if is_fixed else source.localCheckpoint()
+
+
+def _title(dataset: Dataset) -> str:
+    """Return the description of the Spark jobs."""
+    return f"lance merge {dataset._table.store.display}: read the keys of the source"
+
+
+def key_tree(joined: DataFrame, source: DataFrame, dataset: Dataset) -> _Json | None:
+    """Return the filter of the table by the keys of a source, as a tree of `filter_trees`.
+
+    Parameters
+    ----------
+    joined : DataFrame
+        The rows of `Join.rows`.
+    source : DataFrame
+        The result of `kept_source`, which is joined.
+
+    Returns
+    -------
+    dict or None
+        None if the condition has no key whose values scans compare as Spark does.
+    """
+    try:
+        keys = _keys(java_frame(joined).queryExecution().analyzed(), len(source.columns))
+    except java_error():
+        return None
+    if not keys:
+        return None
+    from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+    numbered = source.toDF(*map(str, range(len(source.columns))))
+    values = [F.col(str(position)).cast(dtype) for _, _, position, dtype in keys]
+    with job_group(source.sparkSession, _title(dataset)):
+        rows = numbered.select(*(value.alias(f"k{i}") for i, value in enumerate(values))).toArrow()
+    known, parts = known_columns(dataset), []
+    for (name, dtype, _, _), column in zip(keys, rows.columns, strict=True):
+        part = _in(name, dtype, column)
+        try:
+            to_predicate(part, known)
+        except (InvalidInputError, UnsupportedError):
+            continue
+        parts.append(part)
+    return {"op": "and", "args": parts} if parts else None
+
+
+def _is_cheap(plan: Any) -> bool:
+    """Return whether to count a few rows of a plan is little work."""
+    nodes = list(_nodes(plan))
+    inner = {_name(node) for node in nodes if not node.children().isEmpty()}
+    leaves = [node for node in nodes if node.children().isEmpty()]
+    if len(leaves) != 1 or not inner <= _CHEAP | {"Project"}:
+        return False
+    if inner <= {"Project"}:
+        return True
+    return int(str(leaves[0].stats().sizeInBytes())) <= _MAX_BYTES
+
+
+def _keys(plan: Any, num_columns: int) -> list[tuple[str, str, int, str]]:
+    """Return the keys of the join in an analyzed plan.
+
+    Returns
+    -------
+    list of (str, str, int, str)
+        Column of the table, its type, position of the column of the source, and the type that it is
+        cast to.
+    """
+    join = next(node for node in _nodes(plan) if _name(node) == "Join")
+    if join.condition().isEmpty():
+        return []
+    left, right = list(_seq(join.left().output())), list(_seq(join.right().output()))
+    target, source = (
+        (left, right) if any(side.name() == ADDRESS for side in left) else (right, left)
+    )
+    columns = {side.exprId().id(): side for side in target}
+    positions = {side.exprId().id(): i for i, side in enumerate(source[:num_columns])}
+    keys = []
+    for comparison in _conjuncts(join.condition().get()):
+        if _name(comparison) != "EqualTo":
+            continue
+        sides = [_column_of(side) for side in (comparison.left(), comparison.right())]
+        for own, other in (sides, sides[::-1]):
+            if own is None or other is None or own[0] not in columns or other[0] not in positions:
+                continue
+            column = columns[own[0]]
+            dtype = column.dataType().catalogString()
+            if _is_compared(dtype, own[1]):
+                keys.append((column.name(), dtype, positions[other[0]], other[1]))
+    return keys
+
+
+def _is_compared(dtype: str, common: str) -> bool:
+    """Return whether values of a column, cast to another type, equal the same values only."""
+    if dtype in _INTEGERS:
+        return _INTEGERS.get(common, 0) >= _INTEGERS[dtype]
+    return dtype == common and (dtype in _OTHERS or dtype.startswith("decimal("))
+
+
+def _column_of(expression: Any) -> tuple[int, str] | None:
+    """Return the id of a column, and its type after a cast; None for other expressions."""
+    dtype = expression.dataType().catalogString()
+    if _name(expression) == "Cast" and str(expression.evalMode()) != "TRY":
+        expression = expression.child()
+    if _name(expression) != "AttributeReference":
+        return None
+    return expression.exprId().id(), dtype
+
+
+def _conjuncts(condition: Any) -> Iterator[Any]:
+    if _name(condition) == "And":
+        yield from _conjuncts(condition.left())
+        yield from _conjuncts(condition.right())
+    else:
+        yield condition
+
+
+def _in(name: str, dtype: str, column: pa.ChunkedArray) -> _Json:
+    """Return the condition that a column of the table has one of some values, as a tree."""
+    values = column.combine_chunks().drop_null().unique()
+    if dtype in _INTEGERS:
+        limit = 1 << (_INTEGERS[dtype] - 1)
+        values = values.cast(pa.int64())
+        values = values.filter(
+            pc.and_(pc.greater_equal(values, -limit), pc.less_equal(values, limit - 1))
+        )
+    if not len(values):
+        return {"lit": "false", "type": "boolean"}
+    literals = [{"lit": text, "type": dtype} for text in _texts(values)]
+    return {"op": "in", "args": [{"col": [name]}, *literals]}
+
+
+def _texts(values: pa.Array) -> list[str]:
+    dtype = values.type
+    if pat.is_binary(dtype) or pat.is_large_binary(dtype):
+        return [value.hex() for value in values.to_pylist()]
+    if pat.is_date32(dtype):
+        values = values.cast(pa.int32())
+    elif pat.is_timestamp(dtype):
+        values = values.cast(pa.timestamp("us", dtype.tz)).cast(pa.int64())
+    elif pat.is_decimal(dtype):
+        return [format(value, "f") for value in values.to_pylist()]
+    texts: list[str] = values.cast(pa.string()).to_pylist()
+    return texts
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in _seq(plan.children()):
+        yield from _nodes(child)
+
+
+def _seq(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(i) for i in range(sequence.length()))
+
+
+def _name(node: Any) -> str:
+    name: str = node.getClass().getSimpleName()
+    return name

@@ -26,23 +26,22 @@ from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.spark.job import parallelism
 from lance_spark.spark.read.projection import find_exactly, finder
 from lance_spark.spark.table.dataframes import default_of, is_named, to_column
-from lance_spark.spark.table.merge.clauses import (
-    TARGET,
-    Action,
-    Clause,
-    Rows,
-    TaskClause,
-    assigned_columns,
-)
 from lance_spark.spark.table.merge.join import (
     ADDRESS,
     SOURCE_COLUMN,
+    TARGET,
     VALUE,
+    Action,
+    Clause,
     MergeJoin,
+    Rows,
+    TaskClause,
+    assigned_columns,
     expressions_of,
+    kept_source,
+    key_tree,
 )
-from lance_spark.spark.table.merge.keys import kept_source, key_tree
-from lance_spark.table.rows.index import OFFSET_BITS
+from lance_spark.table.rows.addresses import OFFSET_BITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -17,25 +17,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_spark.errors import AmbiguousMergeError
-from lance_spark.file.offsets import with_offsets
+from lance_spark.file.arrays import with_offsets
 from lance_spark.file.schema.field import Field
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.mem_wal import check_rows_changeable
-from lance_spark.mutations.rewrite.fragment_rows import AddressReader
+from lance_spark.mutations.rewrite.readers import AddressReader
 from lance_spark.mutations.rows.update import commit_moved
-from lance_spark.mutations.runner import abort_on_error
+from lance_spark.runner import abort_on_error
 from lance_spark.spark.job import Job
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import named_columns
 from lance_spark.spark.table.jobs.find_rows import STEP
-from lance_spark.spark.table.merge.clauses import Action, TaskClause
+from lance_spark.spark.table.merge.join import Action, TaskClause
 from lance_spark.spark.table.merge.plan import merge_frame
 from lance_spark.spark.write.row_changes import RowChanger, TaskChanges, column_at, key_filter
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.primary_key import primary_key
-from lance_spark.table.rows.index import OFFSET_BITS
+from lance_spark.table.rows.addresses import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.spark.table.base import TableHandle
-    from lance_spark.spark.table.merge.clauses import Clause
+    from lance_spark.spark.table.merge.join import Clause
 
 #: Maximum number of columns in errors that identify a row.
 _SHOWN = 3

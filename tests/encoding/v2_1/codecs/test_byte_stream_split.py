@@ -14,11 +14,13 @@ from lance_spark.encoding.v2_1.codec import (
     ChunkBuffer,
     ChunkLimits,
     Chunks,
+    block_of,
     decode_block,
     decode_chunks,
+    flat,
+    values_of,
 )
-from lance_spark.encoding.v2_1.codecs import byte_stream_split
-from lance_spark.encoding.v2_1.fixed_width import block_of, flat, values_of
+from lance_spark.encoding.v2_1.codecs import flat as byte_stream_split
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from tests.support.encodings.chunks import chunks_of, write
@@ -38,7 +40,7 @@ def chunk(size: int, count: int, buffers: int = 1) -> Chunks:
 
 def test_the_bytes_of_a_chunk():
     values = np.array([0x04030201, 0x14131211], np.uint32)
-    encoding, chunks = byte_stream_split.encode_chunks(block_of(values), LIMITS)
+    encoding, chunks = byte_stream_split.encode_byte_streams(block_of(values), LIMITS)
     assert encoding == message(32)
     assert chunks.buffers[0].data.tobytes() == b"\x01\x11\x02\x12\x03\x13\x04\x14"
 
@@ -53,7 +55,7 @@ def test_the_bytes_of_a_chunk():
 def test_round_trip(bits, count, most, seed):
     values = random_values(seed, count, bits, bits)
     limits = ChunkLimits(most, 4096)
-    encoding, chunks = byte_stream_split.encode_chunks(block_of(values), limits)
+    encoding, chunks = byte_stream_split.encode_byte_streams(block_of(values), limits)
     counts = chunks.num_values
     assert counts.sum() == count
     assert (chunks.buffers[0].sizes <= min(most, 4096)).all()
@@ -98,7 +100,7 @@ def test_pages_of_pylance(version, dtype, scheme):
     opened_chunks = Chunks((buffer,), chunks.num_values)
     result = decode_chunks(general.values, opened_chunks)
     assert result.data.tobytes() == array.to_numpy().tobytes()
-    _, ours = byte_stream_split.encode_chunks(result, LIMITS)
+    _, ours = byte_stream_split.encode_byte_streams(result, LIMITS)
     assert ours.buffers[0].data.tobytes() == buffer.data.tobytes()
     assert ours.num_values.tolist() == chunks.num_values.tolist()
 
@@ -113,7 +115,7 @@ def test_other_widths():
     with pytest.raises(UnsupportedEncodingError, match="16 bits"):
         decode_chunks(message(16), chunk(2, 1))
     with pytest.raises(InvalidInputError, match="16 bits"):
-        byte_stream_split.encode_chunks(block_of(np.zeros(3, np.uint16)), LIMITS)
+        byte_stream_split.encode_byte_streams(block_of(np.zeros(3, np.uint16)), LIMITS)
     with pytest.raises(CorruptFileError, match="2 buffers"):
         decode_chunks(message(32), chunk(4, 1, buffers=2))
     with pytest.raises(UnsupportedEncodingError, match="single buffer"):

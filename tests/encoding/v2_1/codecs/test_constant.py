@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lance_spark.encoding.arrow_blocks import from_block
-from lance_spark.encoding.blocks import FixedWidthBlock
+from lance_spark.encoding.blocks import FixedWidthBlock, from_block
 from lance_spark.encoding.v2_1.codec import (
     ChunkBuffer,
     Chunks,

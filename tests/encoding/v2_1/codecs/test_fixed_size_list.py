@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_spark.encoding.arrow_blocks import from_block, to_block
-from lance_spark.encoding.blocks import FixedSizeListBlock, FixedWidthBlock
+from lance_spark.encoding.blocks import FixedSizeListBlock, FixedWidthBlock, from_block, to_block
 from lance_spark.encoding.v2_1.codec import (
     ChunkBuffer,
     ChunkLimits,

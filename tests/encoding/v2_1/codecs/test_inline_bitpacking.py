@@ -12,12 +12,14 @@ from lance_spark.encoding.v2_1.codec import (
     ChunkBuffer,
     ChunkLimits,
     Chunks,
+    block_of,
     decode_block,
     decode_blocks,
     decode_chunks,
+    gather,
+    values_of,
 )
-from lance_spark.encoding.v2_1.codecs import inline_bitpacking
-from lance_spark.encoding.v2_1.fixed_width import block_of, gather, values_of
+from lance_spark.encoding.v2_1.codecs import bitpacking
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from tests.support.encodings.chunks import chunks_of, write
@@ -41,7 +43,7 @@ def one_chunk(data: bytes, count: int) -> Chunks:
 def test_the_bytes_of_a_chunk():
     values = random_values(3, 1000, 11, 32)
     values[0] = 2047
-    encoding, chunks = inline_bitpacking.encode_chunks(block_of(values), LIMITS)
+    encoding, chunks = bitpacking.encode_chunks(block_of(values), LIMITS)
     packed = slow_pack(values.tolist() + [0] * 24, 11, 32)
     assert encoding == message(32)
     assert chunks.buffers[0].data.tobytes() == b"\x0b\0\0\0" + packed
@@ -61,7 +63,7 @@ def test_round_trip(bits, widths, last, most):
     if most == 2:
         values = values[:501]
     limits = ChunkLimits(8186, most)
-    encoding, chunks = inline_bitpacking.encode_chunks(block_of(values), limits)
+    encoding, chunks = bitpacking.encode_chunks(block_of(values), limits)
     assert chunks.num_values.max() <= most
     assert chunks.num_values[-1] > 0
     assert (chunks.num_values[:-1] == min(1024, most)).all()
@@ -69,12 +71,12 @@ def test_round_trip(bits, widths, last, most):
     assert (values_of(result) == values).all()
     assert result.num_values == len(values)
     if most >= 1024:
-        assert inline_bitpacking.encoded_size(block_of(values)) == chunks.buffers[0].sizes.sum()
+        assert bitpacking.encoded_size(block_of(values)) == chunks.buffers[0].sizes.sum()
 
 
 def test_chunks_of_any_number_of_values():
     values = random_values(1, 2048, 9, 16)
-    encoding, chunks = inline_bitpacking.encode_chunks(block_of(values), LIMITS)
+    encoding, chunks = bitpacking.encode_chunks(block_of(values), LIMITS)
     some = Chunks(chunks.buffers, np.array([5, 7]))
     result = values_of(decode_chunks(encoding, some))
     assert result.tolist() == [*values[:5].tolist(), *values[1024:1031].tolist()]
@@ -83,13 +85,13 @@ def test_chunks_of_any_number_of_values():
 
 
 def test_no_values():
-    encoding, chunks = inline_bitpacking.encode_chunks(block_of(np.zeros(0, np.uint32)), LIMITS)
+    encoding, chunks = bitpacking.encode_chunks(block_of(np.zeros(0, np.uint32)), LIMITS)
     assert decode_chunks(encoding, chunks).num_values == 0
 
 
 def test_a_block():
     values = random_values(5, 77, 3, 16)
-    encoding, chunks = inline_bitpacking.encode_chunks(block_of(values), LIMITS)
+    encoding, chunks = bitpacking.encode_chunks(block_of(values), LIMITS)
     result = decode_block(encoding, chunks.buffers[0].data, 77)
     assert (values_of(result) == values).all()
 
@@ -112,7 +114,7 @@ def test_pages_of_pylance(version, dtype):
     expected = np.frombuffer(array.buffers()[1], np.uint8)[: 5000 * dtype.bit_width // 8]
     assert (decode_chunks(page.encoding, chunks).data == expected).all()
     ours = values_of(decode_chunks(page.encoding, chunks))
-    encoding, again = inline_bitpacking.encode_chunks(block_of(ours), LIMITS)
+    encoding, again = bitpacking.encode_chunks(block_of(ours), LIMITS)
     assert encoding == page.encoding
     theirs = gather(chunks.buffers[0].data, chunks.buffers[0].starts, chunks.buffers[0].sizes)
     assert (theirs == again.buffers[0].data).all()

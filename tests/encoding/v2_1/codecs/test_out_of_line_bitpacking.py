@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, decode_block, decode_blocks
-from lance_spark.encoding.v2_1.codecs import out_of_line_bitpacking
-from lance_spark.encoding.v2_1.fixed_width import flat, gather, values_of
+from lance_spark.encoding.v2_1.codec import (
+    ChunkBuffer,
+    decode_block,
+    decode_blocks,
+    flat,
+    gather,
+    values_of,
+)
+from lance_spark.encoding.v2_1.codecs import bitpacking
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from tests.support.cells import number_of
@@ -28,7 +34,7 @@ def message(bits: int, width: int) -> pb.CompressiveEncoding:
 
 def test_the_bytes_of_whole_and_raw():
     values = random_values(1, 2048 + 30, 3, 16)
-    encoding, data = out_of_line_bitpacking.encode_block(values)
+    encoding, data = bitpacking.encode_block(values)
     assert encoding == message(16, 3)
     whole = slow_pack(values[:1024].tolist(), 3, 16) + slow_pack(values[1024:2048].tolist(), 3, 16)
     assert data.tobytes() == whole + values[2048:].tobytes()
@@ -36,7 +42,7 @@ def test_the_bytes_of_whole_and_raw():
 
 def test_the_last_chunk_is_padded_with_zeros():
     values = random_values(1, 900, 3, 16)
-    _, data = out_of_line_bitpacking.encode_block(values)
+    _, data = bitpacking.encode_block(values)
     assert data.tobytes() == slow_pack(values.tolist() + [0] * 124, 3, 16)
 
 
@@ -49,7 +55,7 @@ def test_the_last_chunk_is_padded_with_zeros():
 def test_round_trip(bits, width, counts):
     counts = np.array(counts, np.int64)
     values = random_values(len(counts), int(counts.sum()), min(width, bits), bits)
-    encoding, buffers = out_of_line_bitpacking.encode_blocks(values, counts)
+    encoding, buffers = bitpacking.encode_blocks(values, counts)
     assert len(buffers.data) == buffers.sizes.sum()
     assert (buffers.sizes <= counts * (bits // 8)).all()
     result = decode_blocks(encoding, apart(buffers), counts)
@@ -70,7 +76,7 @@ def test_definition_levels_of_pylance(version):
     encoding = page.layout.mini_block_layout.def_compression
     assert encoding == message(16, 1)
     assert (values_of(decode_blocks(encoding, buffer, counts)) == nulls).all()
-    ours = out_of_line_bitpacking.encode_blocks(nulls.astype(np.uint16), counts)
+    ours = bitpacking.encode_blocks(nulls.astype(np.uint16), counts)
     assert ours[0] == encoding
     assert (ours[1].data == gather(buffer.data, buffer.starts, buffer.sizes)).all()
 
@@ -100,7 +106,7 @@ def test_levels_of_lists_of_pylance():
     assert len(levels_by_state["null"]) == len(levels_by_state["empty"]) == 1
     assert levels_by_state["null"] != levels_by_state["empty"]
     for levels_there, buffer in ((starts, rep), (levels, deep)):
-        _, ours = out_of_line_bitpacking.encode_blocks(levels_there.astype(np.uint16), counts)
+        _, ours = bitpacking.encode_blocks(levels_there.astype(np.uint16), counts)
         assert ours.sizes.tolist() == buffer.sizes.tolist()
 
 

@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_spark.encoding.arrow_blocks import from_block, to_block
-from lance_spark.encoding.blocks import FixedWidthBlock, StructBlock, VariableWidthBlock
+from lance_spark.encoding.blocks import (
+    FixedWidthBlock,
+    StructBlock,
+    VariableWidthBlock,
+    from_block,
+    to_block,
+)
 from lance_spark.encoding.v2_1.codec import ChunkLimits, decode_chunks, decode_values
-from lance_spark.encoding.v2_1.codecs import packed_struct, variable_packed_struct
+from lance_spark.encoding.v2_1.codecs import packed_structs
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from tests.support.cells import number_of
@@ -66,9 +71,9 @@ KINDS = st.lists(st.sampled_from(FIXED), min_size=1, max_size=5)
 @settings(max_examples=40, deadline=None)
 def test_fixed_round_trip(dtypes: list[pa.DataType], count: int) -> None:
     array = structs(dtypes, count)
-    encoding, chunks = packed_struct.encode_chunks(to_block_of(array), ChunkLimits(512, 64))
+    encoding, chunks = packed_structs.encode_chunks(to_block_of(array), ChunkLimits(512, 64))
     assert from_block(decode_chunks(encoding, chunks), array.type).equals(array)
-    encoding, rows = packed_struct.encode_values(to_block_of(array))
+    encoding, rows = packed_structs.encode_values(to_block_of(array))
     assert rows.bits_per_value == sum(dtype.bit_width for dtype in dtypes)
     assert from_block(decode_values(encoding, rows), array.type).equals(array)
 
@@ -81,13 +86,13 @@ def to_block_of(array: pa.StructArray) -> StructBlock:
 @settings(max_examples=number_of(30, 60), deadline=None)
 def test_variable_round_trip(dtypes: list[pa.DataType], count: int) -> None:
     array = structs(dtypes, count)
-    encoding, rows = variable_packed_struct.encode_values(to_block_of(array))
+    encoding, rows = packed_structs.encode_variable_values(to_block_of(array))
     assert from_block(decode_values(encoding, rows), array.type).equals(array)
 
 
 def test_null_rows_have_no_bytes() -> None:
     array = structs([pa.int16(), pa.string(), pa.int16()], 3)
-    encoding, rows = variable_packed_struct.encode_values(to_block_of(array))
+    encoding, rows = packed_structs.encode_variable_values(to_block_of(array))
     first, *rest = strings_of(rows)
     result = decode_values(encoding, block_of([first, b"", *rest, b""]))
     back = from_block(result, array.type).to_pylist()
@@ -101,7 +106,7 @@ def test_bools_and_strings_are_refused() -> None:
     flags = FixedWidthBlock(np.zeros(1, np.uint8), 1, 3)
     for child in (flags, block_of([b"a"] * 3)):
         with pytest.raises(InvalidInputError):
-            packed_struct.encode_values(StructBlock((child,)))
+            packed_structs.encode_values(StructBlock((child,)))
 
 
 def test_widths_that_contradict() -> None:
@@ -123,7 +128,7 @@ def test_widths_that_contradict() -> None:
 @settings(max_examples=number_of(60, 150), deadline=None)
 def test_damaged_rows(data: st.DataObject) -> None:
     array = structs([pa.int16(), pa.string(), pa.int64(), pa.large_binary()], 6)
-    encoding, rows = variable_packed_struct.encode_values(to_block_of(array))
+    encoding, rows = packed_structs.encode_variable_values(to_block_of(array))
     damaged = rows.data.copy()
     for _ in range(data.draw(st.integers(0, 3))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))

@@ -14,12 +14,14 @@ from lance_spark.encoding.v2_1.codec import (
     ChunkBuffer,
     ChunkLimits,
     Chunks,
+    block_of,
     decode_block,
     decode_blocks,
     decode_chunks,
+    flat,
+    values_of,
 )
 from lance_spark.encoding.v2_1.codecs import rle
-from lance_spark.encoding.v2_1.fixed_width import block_of, flat, values_of
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from tests.support.cells import number_of

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_spark.encoding.v2_1.layouts.full_zip_walk import Grid, walk_rows
+from lance_spark.encoding.v2_1.layouts.full_zip import Grid, walk_rows
 from lance_spark.errors import CorruptFileError
 from tests.support.cells import number_of
 

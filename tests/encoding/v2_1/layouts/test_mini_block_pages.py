@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileReader, LanceFileWriter
 
-from lance_spark.encoding.v2_1.layouts import mini_block_pages
+from lance_spark.encoding.v2_1.layouts import mini_block
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.reader import FileReader
 from lance_spark.storage.local import LocalSource
@@ -102,8 +102,8 @@ def test_whole_pages(tmp_path: Path, name: str, version: str) -> None:
     expected = plain(write(path, name, version))
     rows, step = len(expected), len(expected) // PAGES
     parts = (range(rows), range(step - 50, rows - 10), range(step, 3 * step), range(5, step + 5))
-    together = mock.Mock(wraps=mini_block_pages._one_run)
-    with mock.patch.object(mini_block_pages, "_one_run", together):
+    together = mock.Mock(wraps=mini_block._one_run)
+    with mock.patch.object(mini_block, "_one_run", together):
         for source in (LocalSource(str(path)), MemorySource(path.read_bytes())):
             reader = FileReader.open(source)
             for part in parts:
@@ -124,10 +124,10 @@ def test_groups_are_not_large(tmp_path: Path, limit: str) -> None:
         sizes.append(int(arguments[3].sum()))
         return real(self, *arguments)
 
-    real = mini_block_pages.MiniBlockPage.decode
+    real = mini_block.MiniBlockPage.decode
     with (
-        mock.patch.object(mini_block_pages, limit, 20_000 if limit == "_MAX_BYTES" else 2_500),
-        mock.patch.object(mini_block_pages.MiniBlockPage, "decode", decode),
+        mock.patch.object(mini_block, limit, 20_000 if limit == "_MAX_BYTES" else 2_500),
+        mock.patch.object(mini_block.MiniBlockPage, "decode", decode),
     ):
         reader = FileReader.open(LocalSource(str(path)))
         (values,) = reader.read(reader.schema.fields, range(reader.num_rows))

@@ -15,7 +15,8 @@ from pyspark.sql import functions as sf
 import lance_spark
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.spark.table import LanceTable
-from lance_spark.spark.table.merge import join, keys
+from lance_spark.spark.table.merge import join
+from lance_spark.spark.table.merge import join as keys
 
 ROWS = 3_000
 DAY = dt.date(2024, 1, 1)

@@ -76,7 +76,7 @@ def test_clauses_agree_with_the_model(
 ) -> None:
     if seed % 3:
         # The keys of the source filter tables of any size.
-        monkeypatch.setattr("lance_spark.spark.table.merge.keys.MIN_TABLE_ROWS", 0)
+        monkeypatch.setattr("lance_spark.spark.table.merge.join.MIN_TABLE_ROWS", 0)
     path = tmp_path / "t"
     stable = seed != 26
     write_small(path, stable)

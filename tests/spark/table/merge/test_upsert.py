@@ -19,7 +19,7 @@ from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import AmbiguousMergeError, InvalidInputError, SchemaMismatchError
 from lance_spark.mutations import commits
 from lance_spark.mutations.rows import update as row_update
-from lance_spark.table.operations.data.update import Update
+from lance_spark.table.operations.update import Update
 from lance_spark.table.primary_key import primary_key
 from tests.spark.table.merge.upsert_at_once import wait_for
 from tests.spark.table.tables import checked, left_over

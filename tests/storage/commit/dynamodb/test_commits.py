@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 
 import lance_spark
-from lance_spark.errors import (
-    StorageError,
-    UncertainCommitError,
-)
-from lance_spark.storage.commit.dynamodb import DynamoDbManifestStore
-from lance_spark.storage.commit.manifest_store import ManifestEntry
+from lance_spark.errors import StorageError, UncertainCommitError
+from lance_spark.storage.commit import ManifestEntry
+from lance_spark.storage.dynamodb import DynamoDbManifestStore
 from lance_spark.storage.store import ObjectStore
 from tests.storage.commit.dynamodb.calls import (
     STAGING,

@@ -17,10 +17,10 @@ from lance_spark.errors import (
     StorageError,
     TableExistsError,
 )
-from lance_spark.storage.commit import dynamodb
-from lance_spark.storage.commit.dynamodb import DynamoDbManifestStore
-from lance_spark.storage.commit.dynamodb import _key as _KEY
-from lance_spark.storage.commit.manifest_store import ManifestEntry
+from lance_spark.storage import dynamodb
+from lance_spark.storage.commit import ManifestEntry
+from lance_spark.storage.dynamodb import DynamoDbManifestStore
+from lance_spark.storage.dynamodb import _key as _KEY
 from lance_spark.storage.store import ObjectStore
 from tests.storage.commit.dynamodb.calls import (
     STAGING,

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_spark.encoding.arrow_blocks import to_block
+from lance_spark.encoding.blocks import to_block
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, decode_chunks
-from lance_spark.encoding.v2_1.codecs import variable
-from lance_spark.encoding.v2_1.codecs.strings import compressed_strings
-from lance_spark.encoding.v2_1.codecs.strings.compressed_strings import find_frames, stored_frame
+from lance_spark.encoding.v2_1.codecs import compressed_strings, variable
+from lance_spark.encoding.v2_1.codecs.compressed_strings import find_frames, stored_frame
 from lance_spark.errors import CorruptFileError
 from tests.support.cells import number_of
 from tests.support.encodings.chunks import read_by_both

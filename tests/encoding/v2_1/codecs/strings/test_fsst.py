@@ -20,8 +20,7 @@ import lance_spark
 from lance_spark.encoding import compiled
 from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.v2_1.codec import decode_chunks, decode_values
-from lance_spark.encoding.v2_1.codecs import variable
-from lance_spark.encoding.v2_1.codecs.strings import fsst, fsst_compiled
+from lance_spark.encoding.v2_1.codecs import fsst, fsst_compiled, variable
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from tests.support.cells import number_of

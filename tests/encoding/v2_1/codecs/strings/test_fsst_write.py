@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lance.file import LanceFileWriter
 
-from lance_spark.encoding.arrow_blocks import to_block
-from lance_spark.encoding.blocks import VariableWidthBlock
+from lance_spark.encoding.blocks import VariableWidthBlock, to_block
 from lance_spark.encoding.v2_1.codec import ChunkLimits, decode_chunks
-from lance_spark.encoding.v2_1.codecs.strings import fsst_write
+from lance_spark.encoding.v2_1.codecs import fsst
 from tests.file.sources import file_bytes
 from tests.support.cells import number_of
 from tests.support.encodings.chunks import block_of, read_by_both, strings_of
@@ -32,7 +31,7 @@ PIECES = st.one_of(
 VALUES = st.lists(st.lists(PIECES, max_size=12).map(b"".join), min_size=1, max_size=60)
 
 
-def expand(codes: list[bytes], symbols: fsst_write.Symbols) -> list[bytes]:
+def expand(codes: list[bytes], symbols: fsst.Symbols) -> list[bytes]:
     """Return the texts of some codes."""
     texts = [
         word.to_bytes(8, "little")[:length]
@@ -55,8 +54,8 @@ def test_codes_stand_for_the_values(
     block = VariableWidthBlock(whole.offsets[start:], whole.data)
     if not any(values):
         return
-    symbols = fsst_write.train(block)
-    codes = fsst_write.encode(block, symbols)
+    symbols = fsst.train(block)
+    codes = fsst.encode(block, symbols)
     assert codes.offsets.dtype == offset_dtype
     assert len(symbols.words) <= 255
     assert ((symbols.lengths >= 1) & (symbols.lengths <= 8)).all()
@@ -68,7 +67,7 @@ def test_codes_stand_for_the_values(
 def test_chunks_round_trip(values: list[bytes], seed: int) -> None:
     picks = np.random.default_rng(seed).integers(0, len(values), 3000).tolist()
     values = [values[i] for i in picks] + [b"the end of it"] * 1000
-    encoding, chunks = fsst_write.encode_chunks(block_of(values), LIMITS)
+    encoding, chunks = fsst.encode_chunks(block_of(values), LIMITS)
     assert encoding.WhichOneof("compression") == "fsst"
     assert strings_of(decode_chunks(encoding, chunks)) == values
 
@@ -76,9 +75,9 @@ def test_chunks_round_trip(values: list[bytes], seed: int) -> None:
 def test_the_longest_symbol_is_taken() -> None:
     texts = [b"a", b"ab", b"abc", b"abcdefgh", b"xyz"]
     words = np.array([int.from_bytes(text, "little") for text in texts], np.uint64)
-    symbols = fsst_write.Symbols(words[[0, 1, 3, 4]], np.array([1, 2, 8, 3]))
+    symbols = fsst.Symbols(words[[0, 1, 3, 4]], np.array([1, 2, 8, 3]))
     values = [b"abcdefgha", b"abcdefg", b"ab", b"a", b"xyzxy", b"", b"\xffxyz"]
-    codes = fsst_write.encode(block_of(values), symbols)
+    codes = fsst.encode(block_of(values), symbols)
     assert strings_of(codes) == [
         bytes((2, 0)),
         bytes((1, 255, ord("c"), 255, ord("d"), 255, ord("e"), 255, ord("f"), 255, ord("g"))),
@@ -92,16 +91,16 @@ def test_the_longest_symbol_is_taken() -> None:
 
 def test_symbols_do_not_depend_on_anything_else() -> None:
     block = to_block(sentences(5_000), None)
-    first, again = fsst_write.train(block), fsst_write.train(block)
+    first, again = fsst.train(block), fsst.train(block)
     assert first.table() == again.table()
-    assert len(first.table()) == fsst_write.TABLE_BYTES
+    assert len(first.table()) == fsst.TABLE_BYTES
 
 
 def test_a_long_value_is_coded_in_parts() -> None:
     value = b" ".join(text.encode() for text in sentences(3_000).to_pylist())
     block = block_of([b"short", value, b"", b"end"])
-    symbols = fsst_write.train(block)
-    codes = fsst_write.encode(block, symbols)
+    symbols = fsst.train(block)
+    codes = fsst.encode(block, symbols)
     assert expand(strings_of(codes), symbols) == [b"short", value, b"", b"end"]
     assert len(codes.data) < len(value) / 2
 
@@ -109,7 +108,7 @@ def test_a_long_value_is_coded_in_parts() -> None:
 def test_noise_and_few_values_stay_uncompressed() -> None:
     rng = np.random.default_rng(3)
     for values in ([rng.bytes(100) for _ in range(500)], [b"abc"] * 50):
-        encoding, _ = fsst_write.encode_chunks(block_of(values), LIMITS)
+        encoding, _ = fsst.encode_chunks(block_of(values), LIMITS)
         assert encoding.WhichOneof("compression") == "variable"
 
 
@@ -153,14 +152,14 @@ def test_pylance_reads(
 ) -> None:
     written: list[str] = []
     for name in ("encode_chunks", "encode_values"):
-        encode = getattr(fsst_write, name)
+        encode = getattr(fsst, name)
 
         def noted(*arguments: object, encode=encode) -> object:  # type: ignore[no-untyped-def]
             result = encode(*arguments)
             written.append(result[0].WhichOneof("compression"))
             return result
 
-        monkeypatch.setattr(fsst_write, name, noted)
+        monkeypatch.setattr(fsst, name, noted)
     data = table(structural)
     read_by_both(tmp_path, data, version, [0, 1, 1_023, 1_024, 3_333, 4_999])
     assert written == ["fsst"] * 4

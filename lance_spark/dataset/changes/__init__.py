@@ -1,1 +1,0 @@
-"""Methods of `Dataset` that change a whole table, merge rows or add columns from other rows."""

@@ -1,1 +1,0 @@
-"""Single data files without a table: by pylance's names, as in its module `lance.file`."""

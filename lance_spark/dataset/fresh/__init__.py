@@ -1,1 +1,0 @@
-"""Reads of a table with the rows of its MemWAL."""

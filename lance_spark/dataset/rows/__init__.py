@@ -1,1 +1,0 @@
-"""Rows of a `Dataset` by position or id, as DataFrames, as bytes of blobs, and by SQL."""

@@ -1,1 +1,0 @@
-"""Encodings of data files of version 0.1 (legacy)."""

@@ -1,1 +1,0 @@
-"""Encodings of pages of file version 2.0, one file each."""

@@ -1,0 +1,1 @@
+"""JSON columns: JSONB, paths, functions, and their fields in schemas."""

@@ -1,1 +1,0 @@
-"""Writes to shards: claims, logs, and the writer that puts and deletes rows."""

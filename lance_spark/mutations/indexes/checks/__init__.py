@@ -1,1 +1,0 @@
-"""Checks of the files of an index against the column."""

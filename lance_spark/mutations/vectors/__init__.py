@@ -1,1 +1,0 @@
-"""Indexes of vectors: trained, written, extended and merged."""

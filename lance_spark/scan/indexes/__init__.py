@@ -1,1 +1,0 @@
-"""Files of secondary indexes: the layout, the writer and the search of each type."""

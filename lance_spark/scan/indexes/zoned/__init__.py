@@ -1,1 +1,0 @@
-"""Indexes of zones: runs of some thousand rows of one fragment."""

@@ -1,1 +1,0 @@
-"""Pruning by statistics, and aggregates that indexes and the manifest answer."""

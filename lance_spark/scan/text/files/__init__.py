@@ -1,1 +1,0 @@
-"""The files of INVERTED indexes: postings, positions, token dictionaries."""

@@ -1,1 +1,0 @@
-"""Token dictionaries as finite state transducers."""

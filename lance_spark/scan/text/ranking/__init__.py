@@ -1,1 +1,0 @@
-"""Which documents match a query, and their scores."""

@@ -1,1 +1,0 @@
-"""RQ (RaBitQ): residuals are rotated at random, and stored by the signs and sizes of dimensions."""

@@ -1,1 +1,0 @@
-"""Ways to write files to stores: whole, or in parts."""

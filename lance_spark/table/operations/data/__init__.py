@@ -1,1 +1,0 @@
-"""Operations that change rows, columns or data files."""

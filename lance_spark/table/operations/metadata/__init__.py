@@ -1,1 +1,0 @@
-"""Operations that change no rows: schema projection, configuration, indexes, base paths."""
