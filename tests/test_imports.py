@@ -24,20 +24,31 @@ PACKAGES = [
     "lance_spark.dataset",
     "lance_spark.mem_wal",
     "lance_spark.mutations",
-    "lance_spark.change_feed",
-    "lance_spark.namespace",
     "lance_spark.query",
+    "lance_spark.namespace",
+    "lance_spark.change_feed",
+    "lance_spark.indexes",
     "lance_spark.scan",
+    "lance_spark.spatial",
+    "lance_spark.json",
+    "lance_spark.predicates",
+    "lance_spark.runner",
     "lance_spark.table",
     "lance_spark.file",
+    # The form of values in files. Functions of JSON, which take conditions, are above.
+    "lance_spark.json.jsonb",
     "lance_spark.encoding",
     "lance_spark.storage",
     "lance_spark.proto",
+    # They load what they name when it is first needed.
+    "lance_spark.indexes.registry",
+    "lance_spark.subjects",
     "lance_spark.arguments",
     "lance_spark.progress",
     "lance_spark.keywords",
     "lance_spark.errors",
     "lance_spark.last_used",
+    "lance_spark.turns",
     "lance_spark._forks",
     "lance_spark._version",
 ]
@@ -58,10 +69,12 @@ NAMES = {module_name(path): path for path in MODULES}
 
 
 def level_of(name: str) -> int | None:
-    for level, package in enumerate(PACKAGES):
-        if name == package or name.startswith(package + "."):
-            return level
-    return None
+    levels = [
+        level
+        for level, package in enumerate(PACKAGES)
+        if name == package or name.startswith(package + ".")
+    ]
+    return max(levels, key=lambda level: len(PACKAGES[level]), default=None)
 
 
 @cache

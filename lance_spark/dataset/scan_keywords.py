@@ -119,7 +119,7 @@ def key_names(keys: Sequence[OrderKey]) -> list[str]:
 # --------------------------------------------------------------------------------------------------
 # The arguments of reads: each keyword is declared once.
 #
-# `lance_spark.dataset.scanning.request.scan_request` has the other arguments of scans, which
+# `lance_spark.dataset.scan_request.scan_request` has the other arguments of scans, which
 # pylance takes by their places.
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 #
 # | index | answer |
 # | --- | --- |
-# | of `lance_spark.scan.indexes.search`, such as BTREE | the rows for which the comparison holds |
+# | of `lance_spark.indexes.search`, such as BTREE | the rows for which the comparison holds |
 # | zone map | the zones that may have such rows |
 # | Bloom filter | the zones that may have some values, or nulls |
 # | JSON | those of its target, for the values at its path |

@@ -142,11 +142,10 @@ def with_integers(zones: pa.Table, names: Sequence[str], name: str) -> pa.Table:
 # Places the zones of indexes among the rows of a table.
 #
 # Rows of all fragments are numbered consecutively, in the table's order. The zones of a fragment
-# (`lance_spark.scan.indexes.zoned.zones`) follow one another; rows outside of all zones were
-# deleted when the index was built. So a zone is extended up to the start of the next zone. A
-# fragment is ignored if a live row is outside of all zones, or if the segment's bitmap does not
-# name the fragment. A zone is ignored if an overlay that is newer than the segment covers one of
-# its rows.
+# follow one another; rows outside of all zones were deleted when the index was built. So a zone is
+# extended up to the start of the next zone. A fragment is ignored if a live row is outside of all
+# zones, or if the segment's bitmap does not name the fragment. A zone is ignored if an overlay that
+# is newer than the segment covers one of its rows.
 #
 # In releases until 2025 `zone_length` is the number of live rows.
 

@@ -33,7 +33,7 @@ from lance_spark.predicates.expressions.kernels import RowError
 # | `text` | texts without escapes, integers, booleans and null |
 #
 # Python code computes the other values one by one, and those of documents that
-# `lance_spark.encoding.jsonb_search` calls odd. The results are those of `json_documents`.
+# `lance_spark.json.search` calls odd. The results are those of `json_documents`.
 
 #: Characters that JSON text escapes.
 _ESCAPED = r'["\\\x00-\x1f]'
@@ -209,7 +209,7 @@ _TOGETHER: dict[str, Callable[[Located], tuple[pa.Array, Bools]]] = {
 #
 # Documents are JSONB, for which `json_vectors` computes most values, or texts. A text is parsed by
 # the json module, once for each different text of a batch. The steps of a path
-# (`lance_spark.scan.predicates.json_paths`) are then Python code for each document.
+# (`lance_spark.json.paths`) are then Python code for each document.
 #
 # | result | of the value that is found | if nothing is found |
 # | --- | --- | --- |

@@ -40,7 +40,7 @@ from lance_spark.json.jsonb import (
 # --------------------------------------------------------------------------------------------------
 # Searches many JSONB values at once: children and items as arrays of positions.
 #
-# `lance_spark.encoding.jsonb` has the layout. A `Located` has one place for each document:
+# `lance_spark.json.jsonb` has the layout. A `Located` has one place for each document:
 #
 # | kind | place |
 # | --- | --- |

@@ -24,7 +24,7 @@ import lance_spark
 from lance_spark.indexes.cache import CACHE
 from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.storage.kept_ranges import KEPT
-from tests.support.spark.requests import col, lit, op
+from tests.support.spark.requests import col, lit, op, parsed
 from tests.support.stores.aws import BUCKET, Aws
 from tests.support.stores.proxy import FaultProxy, spoiling
 
@@ -100,7 +100,8 @@ def query(table: str, options: dict[str, Any], request: dict[str, Any]) -> bool:
         wanted = StructType([StructField("agg0", LongType())])
     wanted.add(StructField("__lance_request", NullType(), True, {"request": json.dumps(request)}))
     reply, *_ = source.reader(wanted).partitions()
-    return b" stream=" in pickle.dumps(reply)
+    header, _ = parsed(pickle.dumps(reply))
+    return header["data"] == "rows"
 
 
 class Client(NamedTuple):

@@ -284,7 +284,7 @@ def open_fixed_size_binary(
 # `Fsst`: strings whose bytes are FSST codes.
 #
 # `binary` holds the codes of every value by itself, with the nulls. The table `symbol_table` and
-# the meaning of a code are as in later versions (`lance_spark.encoding.v2_1.codecs.strings.fsst`).
+# the meaning of a code are as in later versions (`lance_spark.encoding.v2_1.codecs.fsst`).
 
 #: The codes of each page are strings; only the table differs.
 _STRINGS = pb21.CompressiveEncoding(

@@ -610,12 +610,7 @@ def _bits_of(block: DataBlock, path: str) -> int:
 def _packed(
     column: LeafColumn, block: StructBlock, hints: Hints, version: tuple[int, int]
 ) -> EncodedPage:
-    from lance_spark.encoding.v2_1.codecs import (
-        packed_structs as packed_struct,
-    )
-    from lance_spark.encoding.v2_1.codecs import (
-        packed_structs as variable_packed_struct,
-    )
+    from lance_spark.encoding.v2_1.codecs import packed_structs
 
     by_field = (VariableWidthBlock, FixedSizeListBlock)
     if any(isinstance(child, by_field) for child in block.children):
@@ -624,17 +619,17 @@ def _packed(
                 f"column {column.leaf.path!r}: packed structs with strings or fixed-size lists "
                 "need file version 2.2"
             )
-        return write_full_zip(column, *variable_packed_struct.encode_variable_values(block))
+        return write_full_zip(column, *packed_structs.encode_variable_values(block))
 
     def full_zip() -> EncodedPage:
-        return write_full_zip(column, *packed_struct.encode_values(block))
+        return write_full_zip(column, *packed_structs.encode_values(block))
 
     if hints.structural == "fullzip":
         return full_zip()
     width = sum(c.bits_per_value for c in block.children if isinstance(c, FixedWidthBlock))
     if width >= 8 * _WIDEST_IN_CHUNK:
         return full_zip()
-    encoded = packed_struct.encode_chunks(
+    encoded = packed_structs.encode_chunks(
         block, _limits(column, hints, version, least=width // 4 + 16)
     )
     return _mini_block_or(column, compressed(encoded, hints), version, full_zip)

@@ -10,7 +10,7 @@ all null             dense structure, no values
 ===================  ===============================================
 
 A dense structure without values has no levels. So a page without values below lists and structs has
-a sparse structure (`lance_spark.encoding.v2_3.sparse_write`). Other sparse structures are read, and
+a sparse structure. Other sparse structures are read, and
 not written: pylance chooses them for most nulls, and reads dense ones as well.
 """
 

@@ -6,8 +6,7 @@ other; rows that do not fill a batch wait for more. If fewer than 1,024 rows hav
 make a shorter batch, so that memory stays bounded: readers read the number of rows of a batch from
 the file.
 
-Values that the version cannot store are refused before they are written; see
-`lance_spark.encoding.v0_1.lossless`.
+Values that the version cannot store are refused before they are written.
 """
 
 from __future__ import annotations

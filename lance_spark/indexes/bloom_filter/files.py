@@ -392,8 +392,7 @@ def _words_of(filters: pa.Array) -> tuple[npt.NDArray[np.uint32], RowNumbers, UI
 # --------------------------------------------------------------------------------------------------
 # The zones of a table that may have certain values, by a BLOOMFILTER index.
 #
-# `lance_spark.scan.indexes.zoned.bloom_filter` has the layout of the index, `zone_places` says
-# which rows of the table a zone has.
+# `lance_spark.indexes.zones` says which rows of the table a zone has.
 #
 # Nulls are found by `has_null` of each zone. The null bitmap of the index is not used: after a
 # compaction that kept the addresses in the index, pylance merges null bitmaps with old addresses.

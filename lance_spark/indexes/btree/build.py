@@ -237,7 +237,7 @@ CHECK = ColumnCheck(check, versions=TYPES["BTREE"].versions)
 # --------------------------------------------------------------------------------------------------
 # BTREE indexes rewritten with the row addresses after a compaction.
 #
-# `lance_spark.scan.indexes.btree` has the layout of the files. Deleted rows are left out, so all
+# `lance_spark.indexes.btree.files` has the layout of the files. Deleted rows are left out, so all
 # pages from the first one of them on change. Memory is bounded by a window of rows.
 #
 # Specification: table/index/scalar/btree.md.

@@ -261,7 +261,7 @@ SEARCH = IndexSearch(OPS, search, is_exact=True)
 # --------------------------------------------------------------------------------------------------
 # The minimum, maximum and null count of the rows in a BTREE index.
 #
-# They come from the pages of the index (`lance_spark.scan.indexes.btree`). The first value of a
+# They come from the pages of the index (`lance_spark.indexes.btree.files`). The first value of a
 # page is not its minimum if nulls and values share the page, or if it is a NaN of negative sign.
 # The values of such a page are read.
 

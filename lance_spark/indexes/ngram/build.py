@@ -132,8 +132,8 @@ CHECK = ColumnCheck(check)
 # --------------------------------------------------------------------------------------------------
 # NGRAM indexes rewritten with the row addresses after a compaction.
 #
-# `lance_spark.scan.indexes.ngram` has the layout of the file. Deleted rows are left out, and so are
-# trigrams without rows. The rows of a trigram are in memory at once.
+# `lance_spark.indexes.ngram.files` has the layout of the file. Deleted rows are left out, and so
+# are trigrams without rows. The rows of a trigram are in memory at once.
 
 #: Trigrams that are read at once.
 _WINDOW_ROWS = 256

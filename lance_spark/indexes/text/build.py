@@ -424,7 +424,7 @@ CHECK = ColumnCheck(check, versions=TYPES["INVERTED"].versions, prepare=_prepare
 # --------------------------------------------------------------------------------------------------
 # INVERTED indexes rewritten with the row addresses after a compaction.
 #
-# `lance_spark.scan.text.files.index` has the layout of the files. Deleted rows are left out of the
+# `lance_spark.indexes.text.files` has the layout of the files. Deleted rows are left out of the
 # postings, which are decoded for that.
 
 

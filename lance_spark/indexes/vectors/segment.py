@@ -2,7 +2,7 @@
 
 | file | columns | what it has |
 | --- | --- | --- |
-| `index.idx` | none, or graphs (`lance_spark.scan.vectors.graphs.stored`) | centroids |
+| `index.idx` | none, or graphs (`lance_spark.indexes.vectors.hnsw`) | centroids |
 | `auxiliary.idx` | `_rowid` uint64, and those of the quantizer | codes, partition after partition |
 
 | metadata of the schema | file | content |

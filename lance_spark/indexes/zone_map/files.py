@@ -54,7 +54,7 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 # `max` is NaN if the zone has a NaN. Bounds are null if no value is left. The schema metadata
 # `rows_per_zone` is the number of live rows of a zone.
 #
-# `lance_spark.scan.pruning.zone_maps` reads them.
+# `lance_spark.indexes.zone_map.files` reads them.
 #
 # Specification: table/index/scalar/zonemap.md.
 
@@ -163,7 +163,7 @@ def _bounds(values: pa.Array, zones: ZonedRows) -> list[pa.Array]:
 # | --- | --- |
 # | min, max | of the field's type; null if the zone has only nulls, or if unknown |
 # | null_count, nan_count | u32; deleted rows are not counted |
-# | fragment_id, zone_start, zone_length | integers, see `lance_spark.scan.indexes.zoned.zones` |
+# | fragment_id, zone_start, zone_length | integers, see `lance_spark.indexes.zones` |
 #
 # NaN is the greatest value. A child of a null struct is null.
 #

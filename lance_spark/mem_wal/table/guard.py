@@ -410,7 +410,7 @@ def _content(
 # --------------------------------------------------------------------------------------------------
 # Checks of changes of tables with a MemWAL, before a change is planned.
 #
-# `lance_spark.table.mem_wal.guard` says which changes are refused, and checks each commit again.
+# Each commit checks the same again.
 
 
 def check_rows(table: OpenTable) -> None:

@@ -2,7 +2,7 @@
 
 New segments are written from the rows of these fragments. To keep the number of segments small, the
 newest segments can be merged with them, from their files
-(`lance_spark.mutations.indexes.merging`). If that is not possible, the rows of their fragments are
+(`lance_spark.indexes.merges`). If that is not possible, the rows of their fragments are
 read again. Retrained indexes are written again from all rows.
 
 If the caller names no index, an index that this release cannot extend stays as it is, with a

@@ -1,7 +1,7 @@
 """The task that writes one segment of an index.
 
 It reads the column of some fragments, with the id or address of each row
-(`lance_spark.mutations.indexes.segment_files`), and the files of segments that it merges.
+(`lance_spark.indexes.builds`), and the files of segments that it merges.
 """
 
 from __future__ import annotations

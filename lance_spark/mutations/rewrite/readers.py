@@ -53,7 +53,7 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 #
 # Blobs are read as bytes. A reference to an object outside of the table stays a reference to the
 # same range of the same object, and the object is not read: a writer accepts bytes or a URI for
-# each value (`lance_spark.file.blobs.values`).
+# each value (`lance_spark.file.blobs.writer`).
 
 #: Maximum number of rows of a batch.
 BATCH_ROWS = 65_536

@@ -123,7 +123,7 @@ def dataset_update(bench: Bench, predicate_text: str) -> frozenset[int]:
 
 
 def native_condition(bench: Bench, predicate_text: str) -> frozenset[int]:
-    predicate = scan_predicate(bench.base, bench.dataset, predicate_text)
+    predicate = scan_predicate(bench.base._handle, bench.dataset, predicate_text)
     if predicate is None:
         raise LeftToSparkError
     return bench.keep(predicate)

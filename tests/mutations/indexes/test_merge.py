@@ -260,7 +260,7 @@ def build_out_of_order(
 ) -> None:
     lance.write_dataset(rows(np.arange(1000)), str(path))
     by_key = order.order_of
-    for module in ("indexes.btree.build", "scan.indexes.bitmap"):
+    for module in ("indexes.btree.build", "indexes.bitmap.files"):
         monkeypatch.setattr(f"lance_spark.{module}.order_of", lambda values: by_key(values)[::-1])
     reversed_trigrams = partial(sorted, reverse=True)
     monkeypatch.setattr("lance_spark.indexes.ngram.files.sorted", reversed_trigrams, raising=False)

@@ -378,7 +378,7 @@ def test_scans_evaluate_pushed_conditions(spark: Any, tmp_path: Path) -> None:
     equal = {"op": "=", "args": [column, {"lit": "O'Brien", "type": "string"}]}
     wanted = {"op": "and", "args": [{"op": "is_not_null", "args": [column]}, equal]}
     for condition in (r"s = 'O\'Brien'", F.col("s") == "O'Brien"):
-        assert condition_tree(table, dataset, condition) == wanted
+        assert condition_tree(table._handle, dataset, condition) == wanted
     # Conditions that can raise, are random, or need another table are left to Spark.
     for condition in ("s = 5", "id / 0 > 1", "rand() > 0.5", "id in (select 1)", "s rlike 'a'"):
-        assert condition_tree(table, dataset, condition) is None
+        assert condition_tree(table._handle, dataset, condition) is None

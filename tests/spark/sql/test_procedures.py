@@ -12,14 +12,14 @@ from typing import Any
 
 import lance
 import numpy as np
-import pyspark
 import pytest
 from py4j.protocol import INPUT_CONVERTER
 from pyspark import java_gateway
 from pyspark.errors import AnalysisException
 
-from lance_spark.spark.catalog.procedures import driving
+from lance_spark.spark.catalog.procedures import attached_session
 from lance_spark.spark.jvm import startup
+from lance_spark.spark.jvm.shims import pyspark_names
 
 NAME = "procedures"
 
@@ -121,7 +121,7 @@ def test_a_statement_does_not_wait_for_the_server_of_accumulators(tmp_path: Path
     folder = tmp_path / "spark"
     folder.mkdir()
     server = SimpleNamespace(shutdown=shutdown)
-    driving._release(SimpleNamespace(_accumulatorServer=server, _temp_dir=str(folder)))
+    attached_session._release(SimpleNamespace(_accumulatorServer=server, _temp_dir=str(folder)))
     assert not has_ended.is_set()
     assert not folder.exists()
     may_end.set()
@@ -133,7 +133,7 @@ def test_the_arguments_of_a_call_do_not_load_pandas(monkeypatch: pytest.MonkeyPa
     client = SimpleNamespace(converters=INPUT_CONVERTER)
     gateway = SimpleNamespace(_gateway_client=client)
     monkeypatch.setattr(java_gateway, "launch_gateway", lambda: gateway)
-    assert driving._connect({"port": 1, "secret": "s"}) is gateway
+    assert pyspark_names.connect_to(1, "s") is gateway
 
     def converted(value: object) -> bool:
         return any(converter.can_convert(value) for converter in client.converters)
@@ -147,17 +147,12 @@ def test_the_arguments_of_a_call_do_not_load_pandas(monkeypatch: pytest.MonkeyPa
     assert not converted(1)
 
 
-def test_tasks_of_a_call_start_as_processes_of_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {"PYTHONPATH": "own"}
-    made = SimpleNamespace(environment=environment)
-    monkeypatch.setattr(pyspark, "SparkContext", lambda **_: made)
-    monkeypatch.setattr(pyspark, "SparkConf", lambda **_: None)
+def test_tasks_of_a_call_start_as_processes_of_the_format() -> None:
+    context = SimpleNamespace(environment={"PYTHONPATH": "own"})
     properties = {startup.PROPERTY: "folder"}
     system = SimpleNamespace(getProperty=properties.get)
-    jvm = SimpleNamespace(
-        java=SimpleNamespace(lang=SimpleNamespace(System=system)),
-        JavaSparkContext=lambda _: SimpleNamespace(getConf=lambda: None),
+    gateway = SimpleNamespace(
+        jvm=SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(System=system)))
     )
-    session = SimpleNamespace(sparkContext=lambda: None)
-    assert driving._context(SimpleNamespace(jvm=jvm), session) is made
-    assert environment == {"PYTHONPATH": f"own{os.pathsep}folder"}
+    attached_session._set_startup(gateway, context)
+    assert context.environment == {"PYTHONPATH": f"own{os.pathsep}folder"}
