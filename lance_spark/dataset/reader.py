@@ -16,7 +16,6 @@ from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
 from lance_spark.keywords import checked
 from lance_spark.predicates.conditions import Condition, top_fields
-from lance_spark.predicates.tuples import parse_filters
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.plan import (
     ScanPlan,
@@ -138,6 +137,10 @@ class VersionReader:
         InvalidInputError
             A condition is not valid.
         """
+        if filters is None and filter is None:
+            return ()
+        from lance_spark.predicates.tuples import parse_filters
+
         known = row_meta.with_all(self.table.schema)
         conditions: tuple[Condition, ...] = parse_filters(filters, known)
         if filter is None:

@@ -46,6 +46,7 @@ PICKLING = {"load", "read_pickle", "allow_pickle"}
 #: The file, and the name that it uses; the reason why the use is no danger.
 ALLOWED = {
     ("_lazy.py", "import_module"): "names are those of the public API, given by the package",
+    ("subjects.py", "import_module"): "names are those in the file and in the registry of indexes",
     ("worker.py", "import_module"): "modules of pyspark for steps of planning, named by the driver",
     ("encoding/v2_0/page.py", "import_module"): "names are those of a set in the file",
     ("encoding/v2_1/codec.py", "import_module"): "names are those of a dictionary in the file",
@@ -72,10 +73,10 @@ ALLOWED = {
         "import_module",
     ): "classes of user-defined types, of Spark ML and of packages that the user names",
     (
-        "storage/options/fsspec_options.py",
+        "storage/options.py",
         "import_module",
     ): "options that the user gives, never a table",
-    ("storage/commit/handlers.py", "CDLL"): "the process itself, for a system call",
+    ("storage/commit.py", "CDLL"): "the process itself, for a system call",
 }
 
 

@@ -143,6 +143,8 @@ def test_where_workers_keep_ranges(
 ) -> None:
     from pyspark import TaskContext
 
+    # pyspark keeps the first one that is made, as that of a task.
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
     context = None
     if properties is not None:
         context = TaskContext()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -20,6 +19,7 @@ from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.storage.kept_ranges import KEPT
 from lance_spark.table import open as opened
 from lance_spark.table.open import OpenTable, SupersededError, expect_newest, presume_newest
+from tests.support.spark.requests import parsed
 from tests.support.stores.aws import BUCKET, SECRET, Aws
 
 
@@ -134,10 +134,9 @@ def test_the_driver_of_spark_plans_and_reads_the_newest_version(aws: Aws) -> Non
         source = LanceDataSource(CaseInsensitiveDict(options))
         request = StructField("__lance_request", NullType(), True, {"request": json.dumps({})})
         reply, *_ = source.reader(StructType([*schema.fields, request])).partitions()
-        text = pickle.dumps(reply)
-        stream = re.search(rb" stream=(\d+);", text)
-        assert stream is not None
-        rows: list[int] = pa.ipc.open_stream(text[stream.end() :]).read_all()["x"].to_pylist()
+        header, data = parsed(pickle.dumps(reply))
+        assert header["data"] == "rows"
+        rows: list[int] = pa.ipc.open_stream(data).read_all()["x"].to_pylist()
         return rows
 
     assert planned() == planned() == [*range(9)]

@@ -292,16 +292,13 @@ def test_all_cores_compute(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_dataset(pa.table({"a": np.arange(300_000)}), str(path), max_rows_per_file=100_000)
     table = LanceTable.forPath(spark, str(path))
-    rows = frame(table, table.dataset(), ["a"], whole_fragments=True)
+    rows = frame(table._handle, table.dataset(), ["a"], whole_fragments=True)
     numbers = rows.select(
         F.spark_partition_id().alias("p"), F.shiftright("_rowaddr", 32).alias("f")
     )
     partitions = sorted(tuple(row) for row in numbers.distinct().collect())
     assert partitions == [(0, 0), (0, 1), (1, 2)]
     small_partitions = LanceTable.forPath(spark, str(path), target_rows_per_partition=1)
-    assert (
-        frame(
-            small_partitions, small_partitions.dataset(), ["a"], whole_fragments=True
-        ).rdd.getNumPartitions()
-        == 3
-    )
+    handle = small_partitions._handle
+    rows = frame(handle, handle.dataset(), ["a"], whole_fragments=True)
+    assert rows.rdd.getNumPartitions() == 3
