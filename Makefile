@@ -13,7 +13,7 @@ PYSPARKS ?= 4.0 4.1 4.2 4.3
 # Tests start hundreds of Python processes, each of which would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-long test-pyspark lint format proto pages docs bench java java-check dist clean
+.PHONY: demo test test-fast test-long test-pyspark lint format proto pages docs bench bench-tpch bench-tpcds java java-check dist clean
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -96,6 +96,10 @@ bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/lance_table.py
 	$(BIN)/python benchmarks/table.py
 	$(BIN)/python benchmarks/wide.py
+
+# The 22 queries of TPC-H, or the 99 of TPC-DS, beside Parquet: make bench-tpcds SCALE=10 ONLY=9,64
+bench-tpch bench-tpcds: bench-tpc%: java $(VENV)/.bench
+	$(BIN)/python benchmarks/tpc.py $* --scale $(or $(SCALE),1) --only "$(ONLY)"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
