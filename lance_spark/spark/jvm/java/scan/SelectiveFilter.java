@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.BinaryExpression;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.LessThan;
 import org.apache.spark.sql.catalyst.expressions.Literal;
@@ -17,6 +18,7 @@ import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.TreePattern;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.dynamicpruning.PartitionPruning$;
 import org.apache.spark.sql.types.DataTypes;
@@ -29,7 +31,7 @@ import scala.runtime.BoxedUnit;
  *
  * <p>Spark filters a scan by the keys of the other side of a join only if it sees a selective
  * filter on that other side. This filter stands for those that the scan applies. It is removed when
- * Spark makes the physical plan.
+ * Spark makes the physical plan, and with it the filters by keys that would nest.
  */
 public class SelectiveFilter extends ScanStrategy {
   private static final UTF8String TEXT = UTF8String.fromString("pushed");
@@ -56,6 +58,18 @@ public class SelectiveFilter extends ScanStrategy {
         || (expression instanceof LessThan
             && isText(left(expression), UTF8String.EMPTY_UTF8)
             && isText(right(expression), TEXT));
+  }
+
+  /**
+   * Returns whether an expression is a filter by the keys of a plan whose scans have such filters
+   * themselves. Spark would plan that plan once more for each filter, with all that it has below:
+   * twice as much for each join of a chain.
+   */
+  private static boolean isNested(Object expression) {
+    return expression instanceof DynamicPruningSubquery
+        && ((DynamicPruningSubquery) expression)
+            .buildQuery()
+            .containsPattern(TreePattern.DYNAMIC_PRUNING_SUBQUERY());
   }
 
   private static boolean isText(Expression e, UTF8String text) {
@@ -165,7 +179,7 @@ public class SelectiveFilter extends ScanStrategy {
       if (part instanceof And) {
         parts.add(0, right(part));
         parts.add(0, left(part));
-      } else if (isMade(part)) {
+      } else if (isMade(part) || isNested(part)) {
         found = true;
       } else {
         others.add(part);
