@@ -267,3 +267,28 @@ def test_names_that_differ_by_case_only(
         codes = spark.read.format("lance").load(str(tmp_path / "c.lance"))
         frame = facts.join(codes.where("use = true"), codes.code == facts.K)
         assert [(row.k, row.K) for row in frame.collect()] == [(3, 1)]
+
+
+@pytest.mark.skipif(not ADDS_FILTERS, reason="Spark 4.0 adds no filter")
+def test_filters_grow_with_the_joins(
+    spark: Any, pushdown: Callable[..., None], tmp_path: Any
+) -> None:
+    """Each side of a join is filtered by the keys of the other, which has such filters itself."""
+    pushdown(True, False)
+    lance.write_dataset(pa.table({"id": np.arange(100)}), tmp_path / "t.lance")
+
+    def joined(depth: int) -> Any:
+        if depth == 0:
+            rows = spark.read.format("lance").load(str(tmp_path / "t.lance"))
+            return rows.where("id < 90")
+        return joined(depth - 1).join(joined(depth - 1), "id")
+
+    def plans(depth: int) -> float:
+        """Return how many plans the plan of a query has for each of its tables."""
+        frame = joined(depth)
+        assert frame.count() == 90
+        text = frame._jdf.queryExecution().executedPlan().toString()
+        return text.count("AdaptiveSparkPlan") / 2**depth
+
+    assert is_filtered(joined(1))
+    assert plans(4) <= plans(1)
