@@ -139,3 +139,12 @@ def test_no_modules_import_in_a_circle() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"modules import in a circle: {' -> '.join(error.args[1])}")
+
+
+def test_a_class_name_occurs_once() -> None:
+    modules: dict[str, list[str]] = {}
+    for module, path in NAMES.items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                modules.setdefault(node.name, []).append(module)
+    assert {name: found for name, found in modules.items() if len(found) > 1} == {}

@@ -168,7 +168,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
-class Compare(Protocol):
+class CompareRows(Protocol):
     """Compares a segment with its rows."""
 
     def __call__(self, files: IndexFiles, rows: CoveredRows, findings: Findings, /) -> None:
@@ -193,7 +193,7 @@ class ColumnCheck:
         Raises an error on the driver if a segment cannot be checked.
     """
 
-    compare: Compare
+    compare: CompareRows
     versions: Collection[int] | None = None
     prepare: Callable[[IndexFiles], None] | None = None
 

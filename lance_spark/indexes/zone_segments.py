@@ -99,7 +99,7 @@ _MOST_PASSES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class ZonedRows:
+class SegmentZoneRows:
     """The rows of a segment, and the zone of each.
 
     Attributes
@@ -119,7 +119,7 @@ class ZonedRows:
     is_nan: Flags
 
     @classmethod
-    def of(cls, zones: pa.Table, rows: CoveredRows, findings: Findings) -> ZonedRows:
+    def of(cls, zones: pa.Table, rows: CoveredRows, findings: Findings) -> SegmentZoneRows:
         """Find the zones of rows. Rows outside of all zones are missing.
 
         Parameters

@@ -16,7 +16,7 @@ from lance_spark.indexes.builds import Builder
 from lance_spark.indexes.checks import ColumnCheck, CoveredRows, Findings, flags
 from lance_spark.indexes.files import IndexFiles, SegmentWriter, number_in
 from lance_spark.indexes.merges import Merging, SegmentSource
-from lance_spark.indexes.zone_segments import ZonedRows, copy_zones
+from lance_spark.indexes.zone_segments import SegmentZoneRows, copy_zones
 from lance_spark.indexes.zones import NULL_BITMAP, set_null_bitmap
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -77,7 +77,7 @@ def _check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
             f"index {files.segment.name!r}: no Bloom filter has values of type "
             f"{rows.values.type}; drop the index"
         )
-    zoned = ZonedRows.of(content.zones, rows, findings)
+    zoned = SegmentZoneRows.of(content.zones, rows, findings)
     has_null = flags(content.zones[bloom_filter.HAS_NULL].combine_chunks())
     zoned.note(
         ~has_null & (zoned.counts(zoned.is_null) > 0),

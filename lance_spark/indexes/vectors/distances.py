@@ -1,8 +1,8 @@
 """Distances of vectors from query vectors: many at once with a known error, or exactly.
 
 A matrix product measures all pairs, but its rounding hides small distances: |v|² - 2qv + |q|² of
-near vectors is a difference of large numbers. So `Bounds` gives numbers that are certainly not
-greater than the distances, by which most vectors are left out, and `exact` measures the others.
+near vectors is a difference of large numbers. So `DistanceBounds` gives numbers that are certainly
+not greater than the distances, by which most vectors are left out, and `exact` measures the others.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ def _single_thread_shape(dimension: int, num_columns: int) -> tuple[int, int]:
     return (rows // _ROWS_OF_LOOP * _ROWS_OF_LOOP or rows), columns
 
 
-class Bounds:
+class DistanceBounds:
     """Numbers that show which vectors can be within a distance of queries.
 
     Parameters

@@ -351,7 +351,7 @@ class LiveRows:
 OpenedSegment = tuple[VectorSegment, BitMap, tuple[int, int]]
 
 
-class IndexSearch:
+class VectorIndexSearch:
     """Searches segments of an index.
 
     Parameters

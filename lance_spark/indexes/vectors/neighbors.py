@@ -16,7 +16,7 @@ from lance_spark.indexes.vectors.columns import (
     Vectors,
     VectorType,
 )
-from lance_spark.indexes.vectors.distances import Bounds, exact, measured, step_rows
+from lance_spark.indexes.vectors.distances import DistanceBounds, exact, measured, step_rows
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Rows that are collected before the best of them are chosen, as a rule.
@@ -459,12 +459,12 @@ class _Block:
         self.queries = queries
         self.numbers = np.arange(first, first + len(queries))
         self._metric = metric
-        self._bounds: Bounds | None = None
+        self._bounds: DistanceBounds | None = None
 
-    def bounds(self, vectors: Vectors) -> Bounds:
+    def bounds(self, vectors: Vectors) -> DistanceBounds:
         """Return the bounds of the queries, for vectors such as the first ones."""
         if self._bounds is None:
-            self._bounds = Bounds(self._metric, self.queries, vectors)
+            self._bounds = DistanceBounds(self._metric, self.queries, vectors)
         return self._bounds
 
     def first_limits(self, vectors: Vectors, least: npt.NDArray[np.floating], k: int) -> _Limits:

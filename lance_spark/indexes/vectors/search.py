@@ -32,7 +32,7 @@ from lance_spark.indexes.row_sets import MovedRows, RowSet
 from lance_spark.indexes.search_task import OpenedRows, SearchedVersion, SearchTask
 from lance_spark.indexes.vectors.columns import Metric, Vectors, VectorType
 from lance_spark.indexes.vectors.files import VECTOR
-from lance_spark.indexes.vectors.index_search import IndexSearch, LiveRows, PostFilter
+from lance_spark.indexes.vectors.index_search import LiveRows, PostFilter, VectorIndexSearch
 from lance_spark.indexes.vectors.neighbors import FlatSearch, Neighbors, measured_again, merged
 from lance_spark.indexes.vectors.query import NearestQuery
 from lance_spark.indexes.vectors.segment import VectorSegment, open_segment
@@ -458,7 +458,7 @@ class VectorSearch:
             for segment in self.segments
         ]
         k = query.k * (query.refine_factor or 1)
-        search = IndexSearch(query, self.dtype, vectors, live, opened)
+        search = VectorIndexSearch(query, self.dtype, vectors, live, opened)
         neighbors = search.neighbors(k, *self.code_bounds)
         if not self.measures_again:
             return neighbors

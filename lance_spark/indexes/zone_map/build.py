@@ -17,7 +17,7 @@ from lance_spark.indexes.files import IndexFiles, SegmentWriter, named, number_i
 from lance_spark.indexes.merges import Merging, SegmentSource
 from lance_spark.indexes.zone_map import files as zone_map
 from lance_spark.indexes.zone_map.files import BOUND_COLUMNS, COUNT_COLUMNS, read_file
-from lance_spark.indexes.zone_segments import ZonedRows, are_nan, copy_zones, ordered_values
+from lance_spark.indexes.zone_segments import SegmentZoneRows, are_nan, copy_zones, ordered_values
 from lance_spark.indexes.zones import NULL_BITMAP, set_null_bitmap
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -77,7 +77,7 @@ def _check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
             f"index {segment.name!r}: the bounds are {bounds[0].type}, the column is "
             f"{rows.values.type}; rebuild the index"
         )
-    zoned = ZonedRows.of(zones, rows, findings)
+    zoned = SegmentZoneRows.of(zones, rows, findings)
     null_count, nan_count, length = (
         zones[name].to_numpy() for name in (*COUNT_COLUMNS, "zone_length")
     )
