@@ -145,17 +145,19 @@ class ReadFields(TargetFields):
     full_text_query: str | None = option(
         as_it_is,
         "words, or a query in JSON: only rows whose text matches, with the column `_score`; see "
-        "[search text](../howto/full-text-search.md#the-option-of-a-read). Not for streams and "
-        "change feeds, and not with `fragment_ids` and `whole_fragments`",
+        "[search text](../howto/full-text-search.md#the-option-of-a-read). Excludes `fragment_ids` "
+        "and `whole_fragments`",
         spellings=("fullTextQuery",),
         chooses="columns",
+        for_streams=False,
     )
     nearest: Mapping[str, Any] | None = option(
         json_object('such as {"column": "vector", "q": [1.0, 0.5], "k": 10}'),
         "a [vector search](../howto/vector-search.md#search-by-spark) in JSON, with pylance's "
-        "keys: only the nearest rows, with the column `_distance`. Not for streams and change "
-        "feeds, and not with `fragment_ids`, `whole_fragments` and `full_text_query`",
+        "keys: only the nearest rows, with the column `_distance`. Excludes `fragment_ids`, "
+        "`whole_fragments` and `full_text_query`",
         chooses="columns",
+        for_streams=False,
     )
     prefilter: bool = keyword_option(
         SearchReadKeywords,
@@ -241,13 +243,15 @@ class ReadFields(TargetFields):
     )
     fragment_ids: tuple[int, ...] | None = option(
         fragment_ids,
-        "only rows of these fragments: `3,7-9`. Not for streams and change feeds",
+        "only rows of these fragments: `3,7-9`",
+        for_streams=False,
     )
     whole_fragments: bool = option(
         flag,
         "whether all rows of a fragment are in one Spark partition, in their order; `false` by "
-        "default. Not for streams and change feeds",
+        "default",
         False,
+        for_streams=False,
     )
     use_scalar_index: bool = option(
         flag, "whether [indexes](../howto/indexes.md) rule out rows; `true` by default", True
@@ -256,9 +260,10 @@ class ReadFields(TargetFields):
         flag,
         "`true`: the read also returns the rows of the table's [MemWAL](../howto/mem-wal.md#read) "
         "that are not in the table yet. Without this option it leaves them out, and warns if there "
-        "are any; with `false` it does not warn. Excludes a version, tag or timestamp, change "
-        "feeds and `fragment_ids`",
+        "are any; with `false` it does not warn. Excludes a version, tag or timestamp, and "
+        "`fragment_ids`",
         chooses="nothing",
+        for_streams=False,
     )
     target_rows_per_partition: int | None = option(
         number(),

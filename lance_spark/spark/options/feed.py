@@ -82,19 +82,14 @@ class FeedOptions(FeedFields):
 
 
 def _refuse_options_of_a_version(options: ReadOptions, instead: str) -> None:
-    """Refuse a version, options about the fragments of a version, and full-text queries."""
+    """Refuse a version, and options that are not for streams."""
     for name in ("version", "tag", "timestamp"):
         if getattr(options, name) is not None:
             raise InvalidOptionError(f"option {name} selects one version; {instead}")
-    for name, is_set in (
-        ("fragment_ids", options.fragment_ids is not None),
-        ("whole_fragments", options.whole_fragments),
-        ("full_text_query", options.full_text_query is not None),
-        ("nearest", options.nearest is not None),
-        ("fresh", bool(options.fresh)),
-    ):
-        if is_set:
+    for name, declared in ReadOptions.declared.items():
+        is_given = getattr(options, name, None) not in (None, False)
+        if is_given and not declared.for_streams:
             raise InvalidOptionError(
-                f"option {name} applies to reads of one version, not to streams and change feeds; "
-                "remove it"
+                f"option {declared.shown} applies to reads of one version, not to streams and "
+                "change feeds; remove it"
             )

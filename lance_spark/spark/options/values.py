@@ -57,6 +57,8 @@ class Option:
     chooses : str
         What of a table a read with it has: ``version``; ``columns`` of a version; ``rows`` of a
         version, or how they are read; or ``nothing`` of these.
+    for_streams : bool
+        Whether streams and change feeds take it. If not, they refuse it.
     """
 
     name: str
@@ -67,11 +69,13 @@ class Option:
     is_listed: bool
     is_internal: bool
     chooses: Chosen
+    for_streams: bool
 
     def row(self) -> str:
         """Return the row of the page of the options."""
         names = ", ".join(f"`{name}`" for name in (self.shown, *self.spellings))
-        return f"| {names} | {self.text} |"
+        end = "" if self.for_streams else ". Not for streams and change feeds"
+        return f"| {names} | {self.text}{end} |"
 
 
 def option(
@@ -85,6 +89,7 @@ def option(
     is_listed: bool = True,
     is_internal: bool = False,
     chooses: Chosen = "rows",
+    for_streams: bool = True,
 ) -> Any:
     """Return the field of a class of options.
 
@@ -95,12 +100,18 @@ def option(
     camel_case : bool
         Whether the name is shown in camel case, as Spark and Delta have it.
     """
-    declared = (parse, text, name, camel_case, spellings, is_listed, is_internal, chooses)
-    return field(default=default, metadata={_KEY: declared})
+    others = (spellings, is_listed, is_internal, chooses, for_streams)
+    return field(default=default, metadata={_KEY: (parse, text, name, camel_case, *others)})
 
 
 def keyword_option(
-    group: type, name: str, parse: Parser, text: str = "", *, chooses: Chosen = "rows"
+    group: type,
+    name: str,
+    parse: Parser,
+    text: str = "",
+    *,
+    chooses: Chosen = "rows",
+    for_streams: bool = True,
 ) -> Any:
     """Return the field of an option that a group of keywords declares (`lance_spark.keywords`).
 
@@ -113,7 +124,7 @@ def keyword_option(
     if not text:
         text = keyword.text[0].lower() + keyword.text[1:].rstrip(".").replace("``", "`")
         text += f"; `{str(keyword.default).lower()}` by default"
-    return option(parse, text, keyword.default, chooses=chooses)
+    return option(parse, text, keyword.default, chooses=chooses, for_streams=for_streams)
 
 
 class Options:

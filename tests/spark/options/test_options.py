@@ -20,6 +20,7 @@ from lance_spark.spark.options.declared import (
     VIEW_NAMES,
     ReadFields,
 )
+from lance_spark.spark.options.feed import FeedOptions
 from lance_spark.spark.options.read import ReadOptions, with_offsets
 from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.types.mapping import to_spark_schema
@@ -342,3 +343,19 @@ def test_number_of_commit_retries() -> None:
     assert parse({"path": "/t", "commit_retries": "50"}).commit_retries == 50
     with pytest.raises(InvalidOptionError, match="from 0 to"):
         parse({"path": "/t", "commit_retries": "-1"})
+
+
+def test_streams_refuse_what_is_not_for_them() -> None:
+    given = {
+        "fragment_ids": "1",
+        "whole_fragments": "true",
+        "full_text_query": "word",
+        "nearest": '{"column": "v", "q": [1.0], "k": 1}',
+        "fresh": "true",
+    }
+    declared = ReadOptions.declared.items()
+    assert given.keys() == {name for name, option in declared if not option.for_streams}
+    for name, text in given.items():
+        options = ReadOptions.parse({"path": "t", name: text})
+        with pytest.raises(InvalidOptionError, match=f"option {name} applies to reads of one"):
+            FeedOptions.parse(options).of_stream(options)
