@@ -29,11 +29,7 @@ def prefixes_errors_by(name_of: Callable[[Any], str]) -> Callable[[type[_T]], ty
     """
 
     def decorate(cls: type[_T]) -> type[_T]:
-        # Inherited methods as well, since mixins are not decorated themselves.
-        members: dict[str, Any] = {}
-        for base in reversed(cls.__mro__):
-            members.update(vars(base))
-        for name, member in members.items():
+        for name, member in list(vars(cls).items()):
             if name.startswith("_"):
                 continue
             if isinstance(member, property) and member.fget is not None:

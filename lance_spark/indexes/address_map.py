@@ -183,10 +183,6 @@ class BuildPart(Protocol):
         """
 
 
-#: Groups of the partitions of a segment, each of about some number of rows.
-GroupsOf = Callable[[TablePaths, table_pb2.IndexMetadata, int], list[tuple[int, ...]]]
-
-
 @dataclass(frozen=True, slots=True)
 class Remapping:
     """How indexes of a type are rewritten with the row addresses after a compaction.

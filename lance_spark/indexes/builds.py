@@ -81,7 +81,8 @@ class Builder:
     ----------
     type_name : str
         As pylance names it, in upper case.
-    write : callable
+    write : callable or None
+        Writes the files from the values of a part; None if there is `write_batches`.
     supports : callable
         Returns whether the index takes columns of a type.
     supports_field : callable
@@ -132,7 +133,7 @@ class Builder:
     """
 
     type_name: str
-    write: Write
+    write: Write | None
     supports: Callable[[pa.DataType], bool]
     supports_field: Callable[[Field], bool] = lambda _: True
     plain_only: bool = False
@@ -534,16 +535,19 @@ def write_files(
     ------
     CorruptFileError, CorruptTableError, MissingFileError, UnsupportedTypeError, StorageError
     """
+    assert builder.write is not None, "other types write batches"
     part = next(parts)
     if part.is_last and not sources:
         builder.write(segment, part.values, part.ids, parameters)
         return
     with tempfile.TemporaryDirectory(prefix="lance-index-", dir=local_folder()) as folder:
         paths = TablePaths.open(folder)
-        runs = [_written(paths, segment.version, builder, part, parameters)]
+        runs = [_written(paths, segment.version, builder.write, part, parameters)]
         # The memory of a part is given up before the next is read.
         del part
-        runs += [_written(paths, segment.version, builder, part, parameters) for part in parts]
+        runs += [
+            _written(paths, segment.version, builder.write, part, parameters) for part in parts
+        ]
         assert builder.merging is not None, "other types write batches"
         builder.merging.merge(segment, dtype, [*sources, *runs], parameters)
 
@@ -551,13 +555,13 @@ def write_files(
 def _written(
     paths: TablePaths,
     version: tuple[int, int],
-    builder: Builder,
+    write: Write,
     part: ColumnPart,
     parameters: Mapping[str, Any],
 ) -> SegmentSource:
     """Write a part as a segment of its own."""
     with SegmentWriter(paths, version) as segment:
-        builder.write(segment, part.values, part.ids, parameters)
+        write(segment, part.values, part.ids, parameters)
         segment.finish()
     message = table_pb2.IndexMetadata()
     message.uuid.uuid = segment.id.bytes

@@ -64,7 +64,7 @@ def _described(name: str, value: Any, module: str, listed: dict[int, str]) -> li
     listed[id(value)] = module
     if inspect.isfunction(value):
         return [*_signature(f"def {name}", value, ""), ""]
-    # The members of mixins are listed with the class itself.
+    # Inherited members are listed with the class itself.
     bases = [base.__name__ for base in value.__bases__ if not base.__name__.endswith("Methods")]
     bases = [base for base in bases if base not in ("object", "ABC")]
     lines = [f"class {name}({', '.join(bases)})" if bases else f"class {name}"]

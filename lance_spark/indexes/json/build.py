@@ -146,12 +146,6 @@ def _parse(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write(
-    segment: SegmentWriter, documents: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
-) -> None:
-    _write_batches(segment, [(documents, ids)], parameters, ())
-
-
 def _write_batches(
     segment: SegmentWriter,
     batches: Iterable[tuple[pa.Array, UInt64Array]],
@@ -198,7 +192,7 @@ def _meaning(files: IndexFiles) -> dict[str, Any]:
 
 BUILDER = Builder(
     "JSON",
-    _write,
+    None,
     is_string,
     parse=_parse,
     details=_details,

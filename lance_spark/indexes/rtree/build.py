@@ -81,12 +81,6 @@ def _is_geometry(dtype: pa.DataType) -> bool:
     return encoding_of_storage(dtype) is not None
 
 
-def _write(
-    segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
-) -> None:
-    _write_batches(segment, [(values, ids)], parameters, ())
-
-
 def _write_batches(
     segment: SegmentWriter,
     batches: Iterable[tuple[pa.Array, UInt64Array]],
@@ -108,7 +102,7 @@ def _cannot_merge(files: IndexFiles, parameters: Mapping[str, Any]) -> bool:
 
 BUILDER = Builder(
     "RTREE",
-    _write,
+    None,
     _is_geometry,
     lambda field: encoding_of(field) is not None,
     defaults={"page_size": rtree.DEFAULT_PAGE_SIZE},

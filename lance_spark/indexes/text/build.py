@@ -250,12 +250,6 @@ def _count(options: dict[str, Any], name: str) -> int | None:
     return value
 
 
-def _write(
-    segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
-) -> None:
-    write(segment, [(values, ids)], parameters)
-
-
 def _version_of(parameters: Mapping[str, Any]) -> int:
     version: int = parameters[FORMAT]
     return version
@@ -278,7 +272,7 @@ def prewarm(files: IndexFiles) -> None:
 
 BUILDER = Builder(
     "INVERTED",
-    _write,
+    None,
     is_text,
     plain_only=True,
     json_too=True,

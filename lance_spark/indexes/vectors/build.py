@@ -492,12 +492,6 @@ def _opened(files: IndexFiles) -> VectorSegment:
 # The types of vector indexes that can be created.
 
 
-def _write(
-    segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
-) -> None:
-    write(segment, [(values, ids)], parameters, ())
-
-
 def _parse(options: Mapping[str, Any], index_type: str) -> dict[str, Any]:
     return {PARAMETERS: parse(index_type, options)}
 
@@ -510,7 +504,7 @@ def _supports(dtype: pa.DataType, index_type: str) -> bool:
 def _builder(index_type: str, version: int = 1) -> Builder:
     return Builder(
         index_type,
-        _write,
+        None,
         partial(_supports, index_type=index_type),
         version=version,
         parse=partial(_parse, index_type=index_type),

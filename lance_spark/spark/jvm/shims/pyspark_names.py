@@ -55,9 +55,10 @@ def check_supported(version: str = pyspark.__version__) -> None:
     UnsupportedError
     """
     if not is_supported(version):
+        (first, least), (last, most) = FIRST, LAST
         raise UnsupportedError(
-            f"lance-spark does not support Spark {version}: it supports Spark 4.0 to 4.3; install "
-            "pyspark>=4.0,<4.4"
+            f"lance-spark does not support Spark {version}: it supports Spark {first}.{least} to "
+            f"{last}.{most}; install pyspark>={first}.{least},<{last}.{most + 1}"
         )
 
 
