@@ -12,7 +12,7 @@ from typing import Any
 
 import griffe
 
-from lance_spark.keywords import docstring_of, group_of, signature_of
+from lance_spark.keywords import docstring_of, has_keywords, signature_of
 
 #: Decorators of `lance_spark.keywords` that give functions a group.
 _DECORATORS = {"also_takes", "parameters_of"}
@@ -33,15 +33,14 @@ class Keywords(griffe.Extension):
         for name in func.path.removeprefix(f"{module}.").split("."):
             function = getattr(function, name)
         function = inspect.unwrap(function)
-        group = group_of(function)
-        if group is None:
+        if not has_keywords(function):
             return
         for name in [parameter.name for parameter in func.parameters]:
             del func.parameters[name]
         for parameter in signature_of(function).parameters.values():
             func.parameters.add(_converted(parameter))
         if func.docstring is not None:
-            func.docstring.value = docstring_of(function, group) or ""
+            func.docstring.value = docstring_of(function) or ""
 
 
 def _converted(parameter: inspect.Parameter) -> griffe.Parameter:

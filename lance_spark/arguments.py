@@ -22,12 +22,21 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from numbers import Integral, Real
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.keywords import declared_by, docstring_of, group_of, signature_of, takes_others
+from lance_spark.keywords import (
+    Declared,
+    LateSignature,
+    declared_by,
+    docstring_of,
+    group_of,
+    has_keywords,
+    signature_of,
+    takes_others,
+)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -119,44 +128,68 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     InvalidInputError
         The decorated function was called with an argument of a wrong type.
     """
-    group = group_of(function)
-    signature = signature_of(function)
-    checks = {
-        name: check
-        for name, parameter in signature.parameters.items()
-        if (check := _check_of(parameter)) is not None
-    }
-    # Positional arguments beyond these go to `*args`, which is not checked.
-    positional = tuple(
-        name
-        for name, parameter in signature.parameters.items()
-        if parameter.kind
-        in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    )
-
-    accepted = {*signature.parameters, *keywords_of(function).names}
-    declared = {} if group is None else declared_by(group)
-    is_closed = group is not None and not takes_others(function)
+    checks: _Checks | None = None
 
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        for name, value in (*zip(positional, args, strict=False), *kwargs.items()):
-            if is_closed and name not in accepted:
-                raise TypeError(_unexpected(function.__name__, name, accepted))
-            if value is not None and name in checks:
-                is_valid, expected = checks[name]
+        nonlocal checks
+        if checks is None:
+            checks = _checks_of(function)
+        for name, value in (*zip(checks.positional, args, strict=False), *kwargs.items()):
+            if checks.accepted is not None and name not in checks.accepted:
+                raise TypeError(_unexpected(function.__name__, name, checks.accepted))
+            if value is not None and name in checks.types:
+                is_valid, expected = checks.types[name]
                 if not is_valid(value):
                     raise InvalidInputError(f"{name} must be {expected}, not {_describe(value)}")
-                if name in declared:
-                    declared[name].check(value)
+                if name in checks.declared:
+                    checks.declared[name].check(value)
                 elif name in _MINIMUMS:
                     check_least(name, cast(int, value), _MINIMUMS[name])
         return function(*args, **kwargs)
 
-    if group is not None:
+    if has_keywords(function):
+        signature = LateSignature.of(partial(signature_of, function))
         call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__doc__ = docstring_of(function, group)
+        call.__doc__ = docstring_of(function)
     return call
+
+
+class _Checks(NamedTuple):
+    """What is checked of the arguments of a function.
+
+    Attributes
+    ----------
+    positional : tuple of str
+        Names of parameters that arguments can be given to by their places. Further arguments go to
+        ``*args``, which is not checked.
+    types : mapping of str to (check, str)
+        The checks of types, with what was expected.
+    accepted : set of str, optional
+        The names that the function takes; None if it takes others.
+    declared : mapping of str to Declared
+        Keywords of its group.
+    """
+
+    positional: tuple[str, ...]
+    types: Mapping[str, tuple[_Check, str]]
+    accepted: Collection[str] | None
+    declared: Mapping[str, Declared]
+
+
+def _checks_of(function: Callable[..., Any]) -> _Checks:
+    """Return the checks of a function, which are made at its first call."""
+    parameters = signature_of(function).parameters
+    group = group_of(function)
+    is_closed = has_keywords(function) and not takes_others(function)
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    found = {name: _check_of(parameter) for name, parameter in parameters.items()}
+    return _Checks(
+        tuple(name for name, parameter in parameters.items() if parameter.kind in places),
+        {name: check for name, check in found.items() if check is not None},
+        {*parameters, *keywords_of(function).names} if is_closed else None,
+        {} if group is None else declared_by(group),
+    )
 
 
 #: What calls may give besides None without an effect, and why other values are refused.

@@ -17,34 +17,38 @@ group has its keywords, too.
 
 `parameters_of` gives several methods the parameters of one function, those that have places, too.
 
-A function that takes other keywords beside those of a group, such as options of a read, has a
-decorator, because a `TypedDict` cannot say so:
+A function that hands keywords on has a decorator. They are the keywords of a group, or of another
+function; a `TypedDict` cannot say that there are others, such as options of a read:
 
     @also_takes(IndexSearchKeywords)
     def search(self, query: QueryLike, **options: Any) -> DataFrame:
+
+    @also_takes(scan_request, others=False)
+    def head(self, num_rows: int, **options: Any) -> pa.Table:
+
+Each process that reads a table imports these functions, and few ask for their signatures. So a
+signature is made when somebody reads it.
 """
 
 from __future__ import annotations
 
-import builtins
 import inspect
 import re
 import sys
-import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from numbers import Integral
+from types import FunctionType
 from typing import (
     Any,
     Concatenate,
     ForwardRef,
+    NamedTuple,
     ParamSpec,
     TypeVar,
     cast,
-    get_args,
-    get_type_hints,
 )
 
 from lance_spark.errors import InvalidOptionError
@@ -55,15 +59,18 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 #: The attribute of a method with the function whose parameters it has.
 _SOURCE = "_has_parameters_of"
-#: The attribute of a function with the group of `also_takes`.
-_ALSO = "_group_of_keywords"
-#: The type in an annotation, before the declaration.
-_ANNOTATED = re.compile(r"Annotated\[(.+?), Keyword\(.*\)\]")
+#: The attribute of a function with what `also_takes` says.
+_ALSO = "_hands_on"
+#: An annotation: the type, and the declaration.
+_ANNOTATED = re.compile(r"Annotated\[(.+?), (Keyword\(.*\)),?\s*\]")
 _UNPACKED = re.compile(r"Unpack\[([\w.]+)\]")
 #: The title of a section of a docstring.
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
+#: The first line of a parameter, and of the parameters that have no name.
+_PARAMETER = re.compile(r"\n(?=\S)")
+_OTHERS = re.compile(r"^\*\*\w+$", re.MULTILINE)
 #: Width of a line of a docstring, without the indent of a method.
-_WIDTH = 92
+_WIDTH = 95
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +93,18 @@ class Keyword:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A keyword of a group: its name, its type as an annotation writes it, its declaration."""
+    """A keyword of a group: its name, its type as an annotation writes it, its declaration.
+
+    Attributes
+    ----------
+    lines : str
+        Its lines in the section of parameters of a docstring.
+    """
 
     name: str
     type: str
     keyword: Keyword
+    lines: str
 
     def check(self, value: object) -> None:
         """Check that a value is not below the minimum.
@@ -113,13 +127,6 @@ class Declared:
             self.name, kind, default=self.keyword.default, annotation=self.type
         )
 
-    def lines(self) -> str:
-        """Return the lines of a docstring's section of parameters."""
-        name = self.type.removesuffix(" | None")
-        optional = ", optional" if name != self.type else ""
-        text = textwrap.indent(textwrap.fill(self.keyword.text, _WIDTH), "    ")
-        return f"{self.name} : {name}{optional}\n{text}"
-
 
 @cache
 def declared_by(group: type) -> Mapping[str, Declared]:
@@ -127,41 +134,97 @@ def declared_by(group: type) -> Mapping[str, Declared]:
     return {name: _declared(name, hint) for name, hint in group.__annotations__.items()}
 
 
+@cache
 def _declared(name: str, hint: ForwardRef) -> Declared:
-    """Return a keyword from its annotation ``Annotated[type, Keyword(...)]``."""
-    holder = type(name, (), {"__annotations__": {name: hint}})
-    names = _Names(vars(sys.modules[str(hint.__forward_module__)]))
-    keyword = get_args(get_type_hints(holder, localns=names, include_extras=True)[name])[-1]
-    dtype = _ANNOTATED.fullmatch(" ".join(hint.__forward_arg__.split()))
-    assert isinstance(keyword, Keyword)
-    assert dtype is not None
-    return Declared(name, dtype[1], keyword)
+    """Return a keyword from its annotation ``Annotated[type, Keyword(...)]``.
 
-
-class _Names(dict[str, Any]):
-    """The names of a module; types that only type checkers know are any type."""
-
-    def __missing__(self, name: str) -> Any:
-        return getattr(builtins, name, Any)
-
-
-def also_takes(group: type) -> Callable[[_Function], _Function]:
-    """Return a decorator of functions that take a group beside any other keywords.
-
-    The last parameter of the function is ``**options: Any``. It has the keywords of the group
-    that a call gives, too: `of_group` and `without_group` part them.
+    The type is left as a text: many types are known to type checkers only.
     """
+    annotation = _ANNOTATED.fullmatch(" ".join(hint.__forward_arg__.split()))
+    assert annotation is not None
+    dtype, declaration = annotation.groups()
+    names = vars(sys.modules[str(hint.__forward_module__)])
+    keyword: Keyword = eval(declaration, names)  # noqa: S307 - an annotation of this package
+    return Declared(name, dtype, keyword, _lines_of(name, dtype, keyword.text))
+
+
+def _lines_of(name: str, dtype: str, text: str) -> str:
+    """Return the lines of a parameter in a docstring."""
+    required = dtype.removesuffix(" | None")
+    lines = [f"{name} : {required}{', optional' if required != dtype else ''}", "   "]
+    for word in text.split():
+        if len(lines[-1]) + len(word) > _WIDTH:
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return "\n".join(lines)
+
+
+class _Handed(NamedTuple):
+    """The keywords that a function hands on; see `also_takes`."""
+
+    source: type | Callable[..., Any]
+    others: bool
+    leaves_out: frozenset[str]
+
+
+class LateSignature(inspect.Signature):
+    """A signature that is made when it is first read."""
+
+    __slots__ = ("_make",)
+    _make: Callable[[], inspect.Signature]
+
+    @classmethod
+    def of(cls, make: Callable[[], inspect.Signature]) -> LateSignature:
+        """Return the signature that a function makes."""
+        late = cls.__new__(cls)
+        late._make = make
+        return late
+
+    def __getattr__(self, name: str) -> Any:
+        # Only the attributes of `Signature` can have no values yet.
+        if name not in inspect.Signature.__slots__:
+            raise AttributeError(name)
+        made = self._make()
+        parameters = list(made.parameters.values())
+        super().__init__(parameters, return_annotation=made.return_annotation)
+        return object.__getattribute__(self, name)
+
+
+def also_takes(
+    source: type | Callable[..., Any], *, others: bool = True, leaves_out: Collection[str] = ()
+) -> Callable[[_Function], _Function]:
+    """Return a decorator of functions that take the keywords of a group or of another function.
+
+    The last parameter of the function is ``**options: Any``. It has the keywords that a call gives:
+    `of_group` and `without_group` part those of a group from the others.
+
+    Parameters
+    ----------
+    source : type or callable
+        A group, or a function, whose first parameter stands for the object of a method.
+    others : bool
+        Whether it takes any other keywords, too.
+    leaves_out : collection of str
+        Keywords of the source that it does not take.
+    """
+    handed = _Handed(source, others, frozenset(leaves_out))
 
     def decorate(function: _Function) -> _Function:
-        setattr(function, _ALSO, group)
+        setattr(function, _ALSO, handed)
         return function
 
     return decorate
 
 
+def _handed(function: Callable[..., Any]) -> _Handed | None:
+    """Return what `also_takes` says of a function."""
+    return getattr(inspect.unwrap(function), _ALSO, None)
+
+
 def takes_others(function: Callable[..., Any]) -> bool:
-    """Return whether a function takes other keywords beside its group."""
-    return hasattr(inspect.unwrap(function), _ALSO)
+    """Return whether a function takes other keywords beside those of its signature."""
+    handed = _handed(function)
+    return handed is not None and handed.others
 
 
 def group_of(function: Callable[..., Any]) -> type | None:
@@ -170,28 +233,50 @@ def group_of(function: Callable[..., Any]) -> type | None:
     The annotation must be a string, as ``from __future__ import annotations`` makes it, and the
     name of the group be known in the module of the function.
     """
-    if takes_others(function):
-        return cast(type, getattr(inspect.unwrap(function), _ALSO))
-    *_, last = inspect.signature(function).parameters.values() or [None]
-    if last is None or last.kind is not inspect.Parameter.VAR_KEYWORD:
-        return None
-    name = _UNPACKED.fullmatch(str(last.annotation))
-    if name is None:
-        return None
+    handed = _handed(function)
+    if handed is not None:
+        is_group = isinstance(handed.source, type)
+        return cast(type, handed.source) if is_group else group_of(handed.source)
     owner = getattr(function, _SOURCE, None) or inspect.unwrap(function)
-    return cast(type, owner.__globals__[name[1]])
+    code = owner.__code__
+    if not code.co_flags & inspect.CO_VARKEYWORDS:
+        return None
+    place = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+    name = _UNPACKED.fullmatch(owner.__annotations__.get(code.co_varnames[place], ""))
+    return None if name is None else cast(type, owner.__globals__[name[1]])
+
+
+def has_keywords(function: Callable[..., Any]) -> bool:
+    """Return whether the signature of a function has more than its own code says."""
+    function = inspect.unwrap(function)
+    return hasattr(function, _SOURCE) or group_of(function) is not None or bool(_handed(function))
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a function with the keywords of its group one by one."""
-    signature = inspect.signature(inspect.unwrap(function))
-    group = group_of(function)
-    if group is None:
-        return inspect.signature(function)
+    """Return the signature of a function with the keywords that it takes one by one."""
+    function = inspect.unwrap(function)
+    signature = inspect.signature(function)
+    handed, group = _handed(function), group_of(function)
+    if handed is None and group is None:
+        return signature
     *own, last = signature.parameters.values()
-    keywords = [declared.parameter() for declared in declared_by(group).values()]
+    names = {parameter.name for parameter in own}
+    if handed is not None:
+        names |= handed.leaves_out
+    added: list[inspect.Parameter] = []
+    if handed is not None and not isinstance(handed.source, type):
+        _, *parameters = signature_of(handed.source).parameters.values()
+        by_name = inspect.Parameter.KEYWORD_ONLY
+        added = [
+            parameter.replace(kind=by_name)
+            for parameter in parameters
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+    elif group is not None:
+        added = [declared.parameter() for declared in declared_by(group).values()]
+    added = [parameter for parameter in added if parameter.name not in names]
     others = [last] if takes_others(function) else []
-    return signature.replace(parameters=[*own, *keywords, *others])
+    return signature.replace(parameters=[*own, *added, *others])
 
 
 def parameters_of(
@@ -206,48 +291,64 @@ def parameters_of(
     source : callable
         Its first parameter stands for the object of the method.
     """
-    _, *shared = inspect.signature(source).parameters.values()
 
     def decorate(method: Callable[..., _R]) -> Callable[Concatenate[Any, _P], _R]:
-        own = inspect.signature(method)
-        this = next(iter(own.parameters.values()))
+        code = cast(FunctionType, method).__code__
+
+        def make() -> inspect.Signature:
+            this = inspect.Parameter(code.co_varnames[0], inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            _, *shared = inspect.signature(source).parameters.values()
+            returned = method.__annotations__.get("return", inspect.Signature.empty)
+            return inspect.Signature([this, *shared], return_annotation=returned)
+
         setattr(method, _SOURCE, source)
-        method.__signature__ = own.replace(parameters=[this, *shared])  # type: ignore[attr-defined]
+        method.__signature__ = LateSignature.of(make)  # type: ignore[attr-defined]
         return method
 
     return decorate
 
 
-def docstring_of(function: Callable[..., Any], group: type) -> str | None:
-    """Return the docstring of a function with the keywords of its group.
+def docstring_of(function: Callable[..., Any]) -> str | None:
+    """Return the docstring of a function with the keywords that it takes.
 
     A docstring without sections refers to another function, and stays as it is.
     """
+    function = inspect.unwrap(function)
     text = inspect.cleandoc(function.__doc__ or "")
-    sections = list(_SECTION.finditer(text))
-    if not sections:
+    if not _SECTION.search(text):
         return function.__doc__
-    added = [declared.lines() for declared in declared_by(group).values()]
     source = getattr(function, _SOURCE, None)
     if source is not None:
-        added.insert(0, _parameters_in(source))
-    titles = [section[1] for section in sections]
-    others = re.search(r"^\*\*\w+$", text, re.MULTILINE)
+        text = _with_parameters(text, _parameters_in(source))
+    handed, group = _handed(function), group_of(function)
+    left_out: Collection[str] = () if handed is None else handed.leaves_out
+    if handed is not None and not isinstance(handed.source, type):
+        own = {*inspect.signature(function).parameters, *left_out}
+        parts = _PARAMETER.split(_parameters_in(handed.source))
+        taken = [part for part in parts if not own.issuperset(_names_of(part))]
+        text = _with_parameters(text, "\n".join(taken))
+    if group is not None:
+        declared = declared_by(group).values()
+        lines = [item.lines for item in declared if item.name not in left_out]
+        text = _with_parameters(text, "\n".join(lines))
+    return text
+
+
+def _with_parameters(text: str, lines: str) -> str:
+    """Return a docstring with further parameters, before those that have no name."""
+    if not lines:
+        return text
+    others = _OTHERS.search(text)
     if others is not None:
-        position, separator = others.start(), "\n"
-    elif "Parameters" in titles:
-        following = sections[titles.index("Parameters") + 1 :]
-        position = following[0].start() if following else len(text)
-        separator = "\n"
-    else:
-        added = ["Parameters", "----------", *added]
-        position = sections[0].start()
-        separator = "\n\n"
-    head, tail = text[:position].rstrip("\n"), text[position:]
-    joined = "\n".join(added)
-    if others is not None:
-        return f"{head}\n{joined}\n{tail}\n"
-    return f"{head}{separator}{joined}\n" + (f"\n{tail}" if tail else "")
+        return f"{text[: others.start()]}{lines}\n{text[others.start() :]}"
+    sections = list(_SECTION.finditer(text))
+    for section, following in zip_longest(sections, sections[1:]):
+        if section[1] == "Parameters":
+            end = len(text) if following is None else following.start()
+            tail = f"\n{text[end:]}" if following is not None else ""
+            return f"{text[:end].rstrip()}\n{lines}\n{tail}"
+    start = sections[0].start()
+    return f"{text[:start].rstrip()}\n\nParameters\n----------\n{lines}\n\n{text[start:]}"
 
 
 def _parameters_in(function: Callable[..., Any]) -> str:
@@ -258,6 +359,11 @@ def _parameters_in(function: Callable[..., Any]) -> str:
         if section[1] == "Parameters":
             return text[section.end() : following.start()].strip("\n")
     return ""
+
+
+def _names_of(part: str) -> list[str]:
+    """Return the names of the parameters that some lines of a docstring describe."""
+    return part.splitlines()[0].partition(" : ")[0].split(", ")
 
 
 def checked(group: type[_Group], given: Any) -> _Group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from lance_spark.arguments import checks_arguments, pylance_keywords
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.keywords import (
     Keyword,
+    LateSignature,
     also_takes,
     checked,
     of_group,
@@ -89,11 +91,26 @@ def test_keywords_stand_beside_others() -> None:
     text = "speed: 'int' = 7, label: 'str | None' = None, **options: 'Any') -> 'dict[str, Any]'"
     assert str(inspect.signature(tour)) == f"(wheels: 'int', *, {text}"
     assert (tour.__doc__ or "").endswith(
-        "label : str, optional\n    A name.\n**options\n    Others.\n"
+        "label : str, optional\n    A name.\n**options\n    Others."
     )
     assert tour(2, speed=3, far="yes") == {"far": "yes"}
     with pytest.raises(InvalidOptionError, match="speed must be at least 1, not 0"):
         tour(2, speed=0)
+
+
+def test_signatures_are_made_when_they_are_read() -> None:
+    made = []
+
+    def make() -> inspect.Signature:
+        made.append(True)
+        return inspect.signature(trip)
+
+    signature = LateSignature.of(make)
+    assert not made
+    assert len(signature.parameters) == 3
+    assert signature == inspect.signature(trip) == copy.copy(signature) == signature.replace()
+    assert signature.bind(1, distance=2).arguments == {"engine": 1, "distance": 2}
+    assert made == [True]
 
 
 def trip(engine: object, distance: int, **keywords: Unpack[Ride]) -> int:
