@@ -22,18 +22,17 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial, wraps
+from functools import wraps
 from numbers import Integral, Real
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.keywords import (
     Declared,
-    LateSignature,
     declared_by,
-    docstring_of,
     group_of,
     has_keywords,
+    show_keywords,
     signature_of,
     takes_others,
 )
@@ -148,10 +147,7 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
                     check_least(name, cast(int, value), _MINIMUMS[name])
         return function(*args, **kwargs)
 
-    if has_keywords(function):
-        signature = LateSignature.of(partial(signature_of, function))
-        call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__doc__ = docstring_of(function)
+    show_keywords(call)
     return call
 
 

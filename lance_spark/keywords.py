@@ -37,7 +37,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial, wraps
 from itertools import pairwise, zip_longest
 from numbers import Integral
 from types import FunctionType
@@ -308,6 +308,28 @@ def parameters_of(
     return decorate
 
 
+def show_keywords(wrapper: Callable[..., Any]) -> None:
+    """Give the wrapper of a function the signature and docstring with the function's keywords."""
+    if has_keywords(wrapper):
+        signature = LateSignature.of(partial(signature_of, wrapper))
+        wrapper.__signature__ = signature  # type: ignore[attr-defined]
+        wrapper.__doc__ = docstring_of(wrapper)
+
+
+def shows_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorate a function whose signature and docstring have the keywords that it hands on.
+
+    `lance_spark.arguments.checks_arguments` does the same, and checks the arguments.
+    """
+
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return function(*args, **kwargs)
+
+    show_keywords(call)
+    return call
+
+
 def docstring_of(function: Callable[..., Any]) -> str | None:
     """Return the docstring of a function with the keywords that it takes.
 
@@ -363,7 +385,7 @@ def _parameters_in(function: Callable[..., Any]) -> str:
 
 def _names_of(part: str) -> list[str]:
     """Return the names of the parameters that some lines of a docstring describe."""
-    return part.splitlines()[0].partition(" : ")[0].split(", ")
+    return part.partition("\n")[0].partition(" : ")[0].split(", ")
 
 
 def checked(group: type[_Group], given: Any) -> _Group:

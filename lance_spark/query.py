@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from lance_spark.indexes.text.parameters import TextParameters
 from lance_spark.indexes.text.queries import (
     BooleanQuery,
     BoostQuery,
@@ -21,6 +22,7 @@ from lance_spark.indexes.text.queries import (
     Occur,
     PhraseQuery,
 )
+from lance_spark.keywords import also_takes, shows_keywords
 
 __all__ = [
     "BooleanQuery",
@@ -53,6 +55,8 @@ class FtsToken:
     position: int
 
 
+@shows_keywords
+@also_takes(TextParameters.__init__, leaves_out=["with_position", "lance_tokenizer"])
 def tokenize(query: str, **options: Any) -> list[FtsToken]:
     """Return the tokens of a text, as an ``INVERTED`` index with these options has them.
 
@@ -78,7 +82,6 @@ def tokenize(query: str, **options: Any) -> list[FtsToken]:
     """
     import pyarrow as pa
 
-    from lance_spark.indexes.text.parameters import TextParameters
     from lance_spark.indexes.text.tokenizer import Tokenizer
 
     parameters = {

@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from lance_spark.dataset.scan_request import scan_request
 from lance_spark.errors import UnsupportedFeatureError
+from lance_spark.keywords import also_takes, parameters_of, shows_keywords
 
 #: Arguments of `pyarrow.dataset.Dataset.scanner` that do not change which rows are read.
 _IGNORED = {
@@ -57,8 +59,11 @@ class ArrowDataset(pads.Dataset):  # type: ignore[misc]
         """True: the table has no partitions."""
         return pc.scalar(True)
 
+    @shows_keywords
+    @also_takes(scan_request)
     def scanner(
         self,
+        /,
         columns: Sequence[str] | dict[str, str] | None = None,
         filter: pc.Expression | str | None = None,
         batch_size: int | None = None,
@@ -68,14 +73,20 @@ class ArrowDataset(pads.Dataset):  # type: ignore[misc]
         kept = {name: value for name, value in others.items() if name not in _IGNORED}
         return self._dataset.scanner(columns, filter, batch_size=batch_size, **kept)
 
+    @shows_keywords
+    @parameters_of(scanner)
     def to_batches(self, *args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches; the parameters are those of `scanner`."""
         yield from self.scanner(*args, **kwargs).to_batches()
 
+    @shows_keywords
+    @parameters_of(scanner)
     def to_table(self, *args: Any, **kwargs: Any) -> pa.Table:
         """Return the rows as an Arrow table; the parameters are those of `scanner`."""
         return self.scanner(*args, **kwargs).to_table()
 
+    @shows_keywords
+    @also_takes(scanner)
     def head(self, num_rows: int, *args: Any, **kwargs: Any) -> pa.Table:
         """Return the first rows; the other parameters are those of `scanner`."""
         return self.scanner(*args, **kwargs).head(num_rows)

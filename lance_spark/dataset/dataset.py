@@ -15,7 +15,16 @@ from pyroaring import BitMap
 
 from lance_spark.arguments import check_least, checks_arguments, pylance_keywords
 from lance_spark.dataset.decorators import prefixes_errors, prefixes_errors_at
-from lance_spark.dataset.mem_wal import MemWalKeywords, WriterKeywords
+from lance_spark.dataset.indexes import (
+    CreateIndexKeywords,
+    ExtendIndexesKeywords,
+    ExtendKeywords,
+    IndexSegmentKeywords,
+    check_vectors,
+    scalar_index,
+    vector_index,
+)
+from lance_spark.dataset.mem_wal import MemWalKeywords, ShardingKeywords, WriterKeywords
 from lance_spark.dataset.reader import VersionReader
 from lance_spark.dataset.scan_keywords import (
     BlobKeywords,
@@ -27,6 +36,7 @@ from lance_spark.dataset.scan_keywords import (
 from lance_spark.dataset.scan_request import count_rows, planned, scan_request
 from lance_spark.dataset.write_options import (
     REFUSED,
+    REFUSED_OF_COMPACTION,
     REFUSED_OF_INDEXES,
     REFUSED_OF_VECTORS,
     UNUSED,
@@ -40,7 +50,7 @@ from lance_spark.errors import (
     error_context,
 )
 from lance_spark.file.schema.types import extended_schema
-from lance_spark.keywords import also_takes, checked, of_group, parameters_of, without_group
+from lance_spark.keywords import also_takes, checked, of_group, parameters_of
 from lance_spark.mutations.compaction.options import (
     CompactionKeywords,
     CompactionOptions,
@@ -49,6 +59,7 @@ from lance_spark.mutations.compaction.options import (
 from lance_spark.namespace import table_entry
 from lance_spark.progress import ProgressKeywords, reports_progress
 from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE, BlobFile
+from lance_spark.scan.search_keywords import VectorIndexKeywords
 from lance_spark.storage.commit import CommitLock, ManifestStore, with_lock, with_store
 from lance_spark.storage.options import with_base_params
 from lance_spark.storage.store import ObjectStore
@@ -95,7 +106,7 @@ if TYPE_CHECKING:
     from lance_spark.mem_wal.writer import ShardWriter
     from lance_spark.mutations.compaction.task import CompactionMetrics
     from lance_spark.mutations.indexes.check import IndexCheck
-    from lance_spark.mutations.indexes.create import IndexConfig
+    from lance_spark.mutations.indexes.create import IndexRequest
     from lance_spark.mutations.indexes.existing import IndexDescription
     from lance_spark.scan.task import ScanTask
     from lance_spark.storage.io_counts import IOStats
@@ -323,6 +334,7 @@ class Dataset:
         """
         return count_rows(self._reader, filter, **keywords)
 
+    @also_takes(scan_request, others=False, leaves_out=["limit"])
     def head(self, num_rows: int, **options: Any) -> pa.Table:
         """Return the first rows.
 
@@ -330,8 +342,6 @@ class Dataset:
         ----------
         num_rows : int
             Maximum number of rows.
-        **options
-            Other arguments of `to_table`, such as ``columns`` and ``filter``.
 
         Raises
         ------
@@ -339,7 +349,7 @@ class Dataset:
             `num_rows` is negative; or errors of `to_table`.
         CorruptFileError, CorruptTableError, StorageError
         """
-        return self.to_table(**{**options, "limit": num_rows})
+        return self.to_table(limit=num_rows, **options)
 
     def slice(self, start: int, end: int, columns: Columns | None = None) -> pa.Table:
         """Return the rows at some positions of the table's order. Deleted rows are not counted.
@@ -451,6 +461,7 @@ class Dataset:
 
         return SqlQueryBuilder(self, sql)
 
+    @also_takes(scan_request)
     def to_pandas(
         self,
         columns: Columns | None = None,
@@ -467,13 +478,11 @@ class Dataset:
 
         Parameters
         ----------
-        columns, filter, limit, offset, nearest, batch_size
-            As in `to_table`.
         blob_mode : str
             Content of blob columns: ``lazy`` (`BlobFile` objects, see `take_blobs`), ``bytes`` or
             ``descriptions`` (positions and sizes of the bytes).
         **options
-            Other arguments of `to_table`, and arguments of `pyarrow.Table.to_pandas`.
+            Arguments of `pyarrow.Table.to_pandas`.
 
         Raises
         ------
@@ -601,7 +610,7 @@ class Dataset:
         num_rows: int,
         columns: Columns | None = None,
         randomize_order: bool = True,
-        **options: Any,
+        **keywords: Unpack[BlobKeywords],
     ) -> pa.Table:
         """Return random rows, each at most once.
 
@@ -615,8 +624,6 @@ class Dataset:
             As in `take`.
         randomize_order : bool
             Whether the order of the rows is random, too. The table's order is read faster.
-        **options
-            Other arguments of `take`.
 
         Raises
         ------
@@ -629,7 +636,7 @@ class Dataset:
         if num_rows > total:
             raise InvalidInputError(f"num_rows must be at most {total}, not {num_rows}")
         positions = random.sample(range(total), num_rows)
-        return self.take(positions if randomize_order else sorted(positions), columns, **options)
+        return self.take(positions if randomize_order else sorted(positions), columns, **keywords)
 
     def sort_by(self, sorting: str | list[tuple[str, str]], **options: Any) -> pads.InMemoryDataset:
         """Return all rows, sorted in memory; see `pyarrow.dataset.Dataset.sort_by`.
@@ -1514,19 +1521,9 @@ class Dataset:
 
     @pylance_keywords(refused=REFUSED_OF_INDEXES)
     @reports_progress
-    @also_takes(RetryProgressKeywords)
-    def create_scalar_index(
-        self,
-        column: str,
-        index_type: str | IndexConfig,
-        name: str | None = None,
-        *,
-        replace: bool = True,
-        train: bool = True,
-        fragment_ids: Collection[int] | None = None,
-        num_segments: int = 1,
-        **options: Any,
-    ) -> Self:
+    @also_takes(CreateIndexKeywords)
+    @parameters_of(scalar_index)
+    def create_scalar_index(self, *arguments: Any, **options: Any) -> Self:
         """Create an index of a column, which scans with filters use.
 
         Parameters
@@ -1550,12 +1547,6 @@ class Dataset:
             Name of the index; ``<column>_idx`` by default.
         replace : bool
             Whether an index of the same name and column is replaced. Otherwise it is an error.
-        train : bool
-            Whether the index covers the rows of this version. Otherwise it is empty.
-        fragment_ids : collection of int, optional
-            Ids of the fragments to cover; all by default. Rows of other fragments are scanned.
-        num_segments : int
-            Number of segments. A segment of a ``JSON`` or ``RTREE`` index is made in memory.
         **options
             ``zone_size``: rows of a page of a BTREE index; 4,096 by default.
             ``rows_per_zone``: live rows of a zone of a ZONEMAP index; 8,192 by default.
@@ -1594,93 +1585,24 @@ class Dataset:
         >>> dataset = dataset.create_scalar_index("user_id", "BTREE")  # doctest: +SKIP
         >>> dataset.to_table(filter="user_id = 17")  # doctest: +SKIP
         """
-        from lance_spark.dataset.indexes import scalar_request
+        return self._with_index(scalar_index(self, *arguments, **options), options)
+
+    def _with_index(self, request: IndexRequest, options: Mapping[str, Any]) -> Self:
         from lance_spark.mutations.indexes.create import create_index
 
-        request = scalar_request(
-            self._table,
-            column,
-            index_type,
-            without_group(RetryProgressKeywords, options),
-            name=name,
-            replace=replace,
-            train=train,
-            fragment_ids=fragment_ids,
-            num_segments=num_segments,
-        )
         commit = CommitOptions.of(**of_group(RetryProgressKeywords, options))
         return self._committed(create_index(self._table, request, commit))
 
     @pylance_keywords(refused=REFUSED_OF_VECTORS)
     @reports_progress
-    @also_takes(RetryProgressKeywords)
-    def create_index(
-        self,
-        column: str | Sequence[str],
-        index_type: str | IndexConfig,
-        name: str | None = None,
-        metric: str = "L2",
-        replace: bool = False,
-        num_partitions: int | None = None,
-        ivf_centroids: Any = None,
-        pq_codebook: Any = None,
-        num_sub_vectors: int | None = None,
-        *,
-        target_partition_size: int | None = None,
-        train: bool = True,
-        fragment_ids: Collection[int] | None = None,
-        num_segments: int = 1,
-        **options: Any,
-    ) -> Self:
+    @also_takes(CreateIndexKeywords)
+    @parameters_of(vector_index)
+    def create_index(self, *arguments: Any, **options: Any) -> Self:
         """Create an index of a column of vectors, which searches by `nearest` use.
 
         Vectors with null, infinite or NaN items are not in the index; with ``cosine``, vectors of
         length 0. If there is no vector, or there are fewer than codewords of ``PQ``, the index is
         empty: `optimize_indices` fills it when there are more rows.
-
-        Parameters
-        ----------
-        column : str or sequence of str
-            Name or dotted path of one column of vectors: fixed-size lists of float16, float32 or
-            float64; of uint8 for ``IVF_FLAT`` and ``IVF_HNSW_FLAT``; or lists of these (several
-            vectors in a row).
-        index_type : str or IndexConfig
-            ``IVF_FLAT`` (vectors as they are), ``IVF_SQ`` (a byte for each item), ``IVF_PQ`` (a
-            byte, or 4 bits, for each of `num_sub_vectors` parts of a vector), ``IVF_RQ`` (some bits
-            for each item), or ``IVF_HNSW_FLAT``, ``IVF_HNSW_SQ``, ``IVF_HNSW_PQ`` (the same with
-            graphs, which need the package faiss, ``lance-spark[vectors]``).
-        name : str, optional
-            Name of the index; ``<column>_idx`` by default.
-        metric : str
-            ``l2`` (also ``euclidean``), ``cosine``, ``dot``, or ``hamming`` for uint8. Lists of
-            vectors have ``cosine`` only.
-        replace : bool
-            Whether an index of the same name and column is replaced. Otherwise it is an error.
-        num_partitions : int, optional
-            Number of partitions, at most that of the vectors. By default, rows divided by
-            `target_partition_size`, from 1 to 4,096.
-        ivf_centroids : array of shape (partitions, dimension), optional
-            Centroids in place of trained ones; numpy or Arrow.
-        pq_codebook : array of shape (num_sub_vectors, 2 ** num_bits, items), optional
-            Codewords in place of trained ones. Needs `ivf_centroids`.
-        num_sub_vectors : int, optional
-            Number of parts of a vector for ``PQ``, which divides the dimension; by default, parts
-            have 16 items, or 8.
-        target_partition_size : int, optional
-            Rows of a partition: 4,096 by default for ``FLAT`` and ``RQ``, 8,192 for ``SQ`` and
-            ``PQ``, and 1,048,576 for types with graphs.
-        train : bool
-            Whether the index covers the rows of this version. Otherwise it is empty.
-        fragment_ids, num_segments
-            As for `create_scalar_index`. All segments have the same centroids and codewords.
-        **options
-            ``num_bits``: bits of a codeword of ``PQ``, 8 (the default) or 4; of an item of ``RQ``,
-            from 1 to 9, 5 by default. ``sample_rate``: rows that are read for each partition and
-            each codeword, 256. ``max_iters``: most steps of a training, 50. ``rabitq_model``: JSON
-            of a rotation for ``RQ``. ``skip_transpose``: whether codes of ``PQ`` are stored row
-            after row. ``m`` (20), ``ef_construction`` (150), ``max_level`` (7): neighbors of a
-            node, nodes that are compared, and levels of graphs. Options of pylance that choose how
-            it computes, such as ``accelerator``, have no effect.
 
         Returns
         -------
@@ -1709,37 +1631,15 @@ class Dataset:
         ...     "embedding", "IVF_PQ", num_partitions=256, num_sub_vectors=16
         ... )  # doctest: +SKIP
         """
-        from lance_spark.dataset.indexes import one_column, vector_config
-
-        config = vector_config(
-            index_type,
-            without_group(RetryProgressKeywords, options),
-            metric=metric,
-            num_partitions=num_partitions,
-            ivf_centroids=ivf_centroids,
-            pq_codebook=pq_codebook,
-            num_sub_vectors=num_sub_vectors,
-            target_partition_size=target_partition_size,
-        )
-        return self.create_scalar_index(
-            one_column(column),
-            config,
-            name,
-            replace=replace,
-            train=train,
-            fragment_ids=fragment_ids,
-            num_segments=num_segments,
-            **of_group(RetryKeywords, options),
-        )
+        request = vector_index(self, *arguments, **options)
+        check_vectors(request.index_type)
+        return self._with_index(request, options)
 
     @reports_progress
     def optimize_indices(
         self,
         index_names: Sequence[str] | None = None,
-        *,
-        num_indices_to_merge: int = 1,
-        retrain: bool = False,
-        **keywords: Unpack[RetryProgressKeywords],
+        **keywords: Unpack[ExtendIndexesKeywords],
     ) -> Self:
         """Extend indexes to the fragments that they do not cover.
 
@@ -1747,13 +1647,6 @@ class Dataset:
         ----------
         index_names : sequence of str, optional
             Names of indexes; by default all that this release can extend. A warning names others.
-        num_indices_to_merge : int
-            Number of the newest segments of an index that become one with the new rows. They are
-            merged from their files if possible; else the rows of their fragments are read again.
-            More than one segment are merged even if no rows are new. Segments that can have older
-            values of new rows are merged in any case.
-        retrain : bool
-            Whether to create the indexes again over all fragments, in place of their segments.
 
         Returns
         -------
@@ -1770,10 +1663,8 @@ class Dataset:
         """
         from lance_spark.mutations.indexes.optimize import OptimizeRequest, optimize_indices
 
-        request = OptimizeRequest(
-            names=index_names, num_indices_to_merge=num_indices_to_merge, retrain=retrain
-        )
-        options = CommitOptions.of(**keywords)
+        request = OptimizeRequest(names=index_names, **of_group(ExtendKeywords, keywords))
+        options = CommitOptions.of(**of_group(RetryProgressKeywords, keywords))
         return self._committed(optimize_indices(self._table, request, options))
 
     def drop_index(
@@ -1842,6 +1733,7 @@ class Dataset:
 
         return check_index(self._table, name)
 
+    @also_takes(VectorIndexKeywords)
     def index_recall(
         self, name: str, sample: int = 100, k: int = 10, *, seed: int = 0, **options: Any
     ) -> IndexRecall:
@@ -1861,7 +1753,7 @@ class Dataset:
         seed : int
             Another seed chooses other rows.
         **options
-            Keys of `nearest` of `to_table`, such as ``nprobes`` and ``refine_factor``.
+            Other keys of `nearest` of `to_table`.
 
         Raises
         ------
@@ -1957,42 +1849,17 @@ class Dataset:
 
     @pylance_keywords(refused=REFUSED_OF_VECTORS)
     @reports_progress
-    @also_takes(ProgressKeywords)
-    def create_index_uncommitted(
-        self,
-        column: str | Sequence[str],
-        index_type: str | IndexConfig,
-        name: str | None = None,
-        metric: str = "L2",
-        replace: bool = False,
-        num_partitions: int | None = None,
-        ivf_centroids: Any = None,
-        pq_codebook: Any = None,
-        num_sub_vectors: int | None = None,
-        *,
-        target_partition_size: int | None = None,
-        train: bool = True,
-        fragment_ids: Collection[int] | None = None,
-        **options: Any,
-    ) -> Index:
+    @also_takes(IndexSegmentKeywords)
+    @parameters_of(vector_index)
+    def create_index_uncommitted(self, *arguments: Any, **options: Any) -> Index:
         """Write one segment of an index, over some fragments. No version refers to its files.
 
         Each worker builds a segment; one process commits them by `commit_existing_index_segments`.
         Vectors: give all workers the same `ivf_centroids`, and `pq_codebook`, so that their
         segments can be merged.
 
-        Parameters
-        ----------
-        column, name, fragment_ids, train
-            As in `create_scalar_index`; `fragment_ids` must be given.
-        index_type : str or IndexConfig
-            A type of `create_scalar_index` or of `create_index`.
-        replace : bool
-            Has no effect: the commit decides.
-        metric, num_partitions, ivf_centroids, pq_codebook, num_sub_vectors, target_partition_size
-            As in `create_index`, for columns of vectors.
-        **options
-            Parameters of the type.
+        The type is one of `create_scalar_index` or of `create_index`. `fragment_ids` must be given.
+        `replace` has no effect: the commit decides.
 
         Returns
         -------
@@ -2013,30 +1880,10 @@ class Dataset:
         ... ]  # doctest: +SKIP
         >>> dataset = dataset.commit_existing_index_segments("by_id", "id", parts)  # doctest: +SKIP
         """
-        from lance_spark.dataset.indexes import one_column, segment_config
-        from lance_spark.mutations.indexes.create import IndexRequest
         from lance_spark.mutations.indexes.uncommitted import build_segment
         from lance_spark.table.indexes.sections import index_of
 
-        config = segment_config(
-            index_type,
-            without_group(ProgressKeywords, options),
-            metric=metric,
-            num_partitions=num_partitions,
-            ivf_centroids=ivf_centroids,
-            pq_codebook=pq_codebook,
-            num_sub_vectors=num_sub_vectors,
-            target_partition_size=target_partition_size,
-        )
-        request = IndexRequest(
-            column=one_column(column),
-            index_type=config.index_type,
-            name=name,
-            train=train,
-            fragment_ids=fragment_ids,
-            options=config.parameters,
-        )
-        return index_of(build_segment(self._table, request))
+        return index_of(build_segment(self._table, vector_index(self, *arguments, **options)))
 
     @reports_progress
     def merge_existing_index_segments(
@@ -2688,10 +2535,7 @@ class Dataset:
 
         return DatasetOptimizer(self)
 
-    @pylance_keywords(
-        unused=UNUSED_OF_COMPACTION,
-        refused={"data_storage_version": ((), "new files have the file version of the table")},
-    )
+    @pylance_keywords(unused=UNUSED_OF_COMPACTION, refused=REFUSED_OF_COMPACTION)
     @reports_progress
     def compact_files(
         self,
@@ -2971,16 +2815,7 @@ class Dataset:
 
     # MemWAL
 
-    def initialize_mem_wal(
-        self,
-        *,
-        maintained_indexes: Sequence[str] | None = None,
-        bucket_column: str | None = None,
-        num_buckets: int | None = None,
-        identity_column: str | None = None,
-        unsharded: bool = False,
-        **keywords: Unpack[MemWalKeywords],
-    ) -> Self:
+    def initialize_mem_wal(self, **keywords: Unpack[MemWalKeywords]) -> Self:
         """Give the table a MemWAL: logs for upserts with low latency.
 
         At most one of `bucket_column`, `identity_column` and `unsharded` says to which shard a row
@@ -2989,21 +2824,6 @@ class Dataset:
         The keywords of `mem_wal_writer` are defaults of all writers.
 
         Clients that do not know MemWALs read the table without the rows that are not compacted.
-
-        Parameters
-        ----------
-        maintained_indexes : sequence of str, optional
-            Indexes that pylance builds for new rows, too; by default all.
-        bucket_column : str, optional
-            Deals rows out to `num_buckets` shards by the hash of this column, which must be in the
-            primary key, if the table has one.
-        num_buckets : int, optional
-            From 1 to 1024.
-        identity_column : str, optional
-            Each value of this column has a shard. As `bucket_column`, with booleans, integers or
-            strings.
-        unsharded : bool
-            All rows go to one shard.
 
         Returns
         -------
@@ -3031,12 +2851,8 @@ class Dataset:
         table = initialize_mem_wal(
             self._table,
             CommitOptions.of(**of_group(CommitKeywords, keywords)),
-            maintained_indexes=maintained_indexes,
-            bucket_column=bucket_column,
-            num_buckets=num_buckets,
-            identity_column=identity_column,
-            unsharded=unsharded,
-            writer_options=of_group(WriterKeywords, keywords),
+            checked(ShardingKeywords, of_group(ShardingKeywords, keywords)),
+            of_group(WriterKeywords, keywords),
         )
         return self._committed(table)
 

@@ -14,7 +14,7 @@ from pyroaring import BitMap
 
 from lance_spark.arguments import check_least, checks_arguments, instances, pylance_keywords
 from lance_spark.dataset.decorators import prefixes_errors_by
-from lance_spark.dataset.scan_request import parse_computed, with_others
+from lance_spark.dataset.scan_request import parse_computed, scan_request, with_others
 from lance_spark.dataset.write_options import REFUSED, UNUSED, FileKeywords, FragmentKeywords
 from lance_spark.dataset.writing import plan_write
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
@@ -23,7 +23,7 @@ from lance_spark.file.open import open_file, version_in_manifests
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.keywords import checked, of_group
+from lance_spark.keywords import also_takes, checked, of_group, shows_keywords
 from lance_spark.mutations.columns.add import ColumnLookup, FunctionColumns, with_new_ids
 from lance_spark.mutations.columns.fill import DEFAULT_BATCH_SIZE, plan_columns
 from lance_spark.mutations.rewrite.column_rewriter import ColumnRewriter
@@ -430,6 +430,9 @@ class DatasetFragment:
         return DatasetFragment, (self._dataset, self._fragment)
 
     @staticmethod
+    @pylance_keywords(unused=UNUSED, refused={**REFUSED, **_REFUSED})
+    @shows_keywords
+    @also_takes(FragmentKeywords, others=False, leaves_out=["max_rows_per_file"])
     def create(
         dataset_uri: str | os.PathLike[str],
         data: Any,
@@ -443,7 +446,7 @@ class DatasetFragment:
 
         Parameters
         ----------
-        dataset_uri, data, schema, mode, options
+        dataset_uri, data, schema, mode
             As in `write_fragments`.
         fragment_id : int, optional
             The id of the fragment; by default the commit gives it one.
@@ -542,10 +545,14 @@ class DatasetFragment:
 
     # Reads
 
+    @shows_keywords
+    @also_takes(scan_request, others=False, leaves_out=["fragments"])
     def scanner(self, columns: Columns | None = None, **arguments: Any) -> Scanner:
         """Return a scanner of the rows; the parameters are those of `Dataset.scanner`."""
         return self._dataset.scanner(columns, fragments=[self._fragment], **arguments)
 
+    @shows_keywords
+    @also_takes(scan_request, others=False, leaves_out=["fragments"])
     def to_table(
         self,
         columns: Columns | None = None,
@@ -567,10 +574,14 @@ class DatasetFragment:
             **arguments,
         ).to_table()
 
+    @shows_keywords
+    @also_takes(scan_request, others=False, leaves_out=["fragments"])
     def to_batches(self, **arguments: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches; the parameters are those of `Dataset.scanner`."""
         yield from self.scanner(**arguments).to_batches()
 
+    @shows_keywords
+    @also_takes(scan_request, leaves_out=["fragments"])
     def to_pandas(
         self,
         columns: Columns | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from lance_spark.keywords import Keyword
@@ -53,8 +53,46 @@ class WriterKeywords(TypedDict, total=False):
     hnsw_params: Annotated[Mapping[str, Mapping[str, int]] | None, Keyword(_WITHOUT_EFFECT)]
 
 
-class MemWalKeywords(WriterKeywords, CommitKeywords, total=False):
-    """Keywords of a new MemWAL: the defaults of its writers, and those of the commit."""
+class ShardingKeywords(TypedDict, total=False):
+    """To which shards the rows of a new MemWAL belong, and the indexes of new rows."""
+
+    bucket_column: Annotated[
+        str | None,
+        Keyword(
+            "Deals rows out to `num_buckets` shards by the hash of this column, which must be in "
+            "the primary key, if the table has one."
+        ),
+    ]
+    num_buckets: Annotated[int | None, Keyword("The number of these shards, from 1 to 1024.")]
+    identity_column: Annotated[
+        str | None,
+        Keyword(
+            "Each value of this column has a shard. As `bucket_column`, with booleans, integers or "
+            "strings."
+        ),
+    ]
+    unsharded: Annotated[bool, Keyword("Whether all rows go to one shard.", False)]
+    maintained_indexes: Annotated[
+        Sequence[str] | None,
+        Keyword("Indexes that pylance builds for new rows, too; by default all."),
+    ]
+
+
+class MemWalKeywords(ShardingKeywords, WriterKeywords, CommitKeywords, total=False):
+    """Keywords of a new MemWAL: its shards, the defaults of its writers, and the commit."""
+
+
+class DefaultsKeywords(TypedDict, total=False):
+    """The defaults of writers in one argument, which a call in SQL can give."""
+
+    writer_options: Annotated[
+        Mapping[str, Any] | None,
+        Keyword("Defaults of all writers, by the names of `Dataset.mem_wal_writer`."),
+    ]
+
+
+class NewMemWalKeywords(ShardingKeywords, DefaultsKeywords, CommitKeywords, total=False):
+    """Keywords of `LanceTable.initialize_mem_wal`."""
 
 
 def evaluate_sharding_spec(

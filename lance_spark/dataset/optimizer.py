@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
-from lance_spark.dataset.write_options import UNUSED_OF_COMPACTION
+from lance_spark.arguments import checks_arguments, pylance_keywords
+from lance_spark.dataset.indexes import ExtendIndexesKeywords
+from lance_spark.dataset.write_options import REFUSED_OF_COMPACTION, UNUSED_OF_COMPACTION
+from lance_spark.mutations.compaction.options import CompactKeywords
 from lance_spark.table.cleanup.automatic import PREFIX, cleanup_config
 
 if TYPE_CHECKING:
@@ -26,20 +29,26 @@ class DatasetOptimizer:
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
-    def compact_files(self, **options: Any) -> tuple[Any, CompactionMetrics]:
+    @pylance_keywords(unused=UNUSED_OF_COMPACTION, refused=REFUSED_OF_COMPACTION)
+    @checks_arguments
+    def compact_files(self, **keywords: Unpack[CompactKeywords]) -> tuple[Any, CompactionMetrics]:
         """Merge small fragments; see `Dataset.compact_files`.
 
-        An option that is None has its default. Options of pylance that choose how it copies, such
-        as ``batch_size``, have no effect.
+        An option that is None has its default.
         """
         result: tuple[Any, CompactionMetrics] = self._dataset.compact_files(
-            **given_options(options)
+            **given_options(keywords)
         )
         return result
 
-    def optimize_indices(self, **options: Any) -> Any:
+    @checks_arguments
+    def optimize_indices(
+        self,
+        index_names: Sequence[str] | None = None,
+        **keywords: Unpack[ExtendIndexesKeywords],
+    ) -> Any:
         """Extend indexes to new rows; see `Dataset.optimize_indices`."""
-        return self._dataset.optimize_indices(**options)
+        return self._dataset.optimize_indices(index_names, **keywords)
 
     def enable_auto_cleanup(self, auto_cleanup_config: dict[str, int]) -> None:
         """Turn on cleanup after commits.

@@ -29,6 +29,9 @@ UNUSED_OF_COMPACTION = (
     "io_buffer_size",
     "max_rows_per_group",
 )
+REFUSED_OF_COMPACTION: Refusals = {
+    "data_storage_version": ((), "new files have the file version of the table")
+}
 REFUSED_OF_INDEXES: Refusals = {"index_uuid": ((), "each segment gets an id of its own")}
 REFUSED_OF_VECTORS: Refusals = {
     **REFUSED_OF_INDEXES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -70,16 +70,15 @@ _RESULT_TYPES = {"string": "utf8", "large_string": "large_utf8", "bool": "boolea
 def initialize_mem_wal(
     table: OpenTable,
     options: CommitOptions,
-    *,
-    maintained_indexes: Collection[str] | None = None,
-    bucket_column: str | None = None,
-    num_buckets: int | None = None,
-    identity_column: str | None = None,
-    unsharded: bool = False,
+    sharding: Mapping[str, Any],
     writer_options: Mapping[str, Any] | None = None,
 ) -> OpenTable:
-    """Give a table a MemWAL; see `Dataset.initialize_mem_wal`."""
-    spec_of = _spec_maker(bucket_column, num_buckets, identity_column, unsharded)
+    """Give a table a MemWAL; see `Dataset.initialize_mem_wal`.
+
+    - `sharding`: All values of `lance_spark.dataset.mem_wal.ShardingKeywords`.
+    """
+    maintained_indexes = sharding["maintained_indexes"]
+    spec_of = _spec_maker(sharding)
     settings = {name: value for name, value in (writer_options or {}).items() if value is not None}
     defaults = WriterOptions().changed(settings).to_text() if settings else {}
 
@@ -108,7 +107,7 @@ def initialize_mem_wal(
                 f"{', '.join(sorted(existing)) or 'none'}"
             )
         details = MemWalDetails(
-            num_shards=num_buckets or int(unsharded),
+            num_shards=sharding["num_buckets"] or int(sharding["unsharded"]),
             sharding_specs=spec_of(current),
             maintained_indexes=tuple(maintained_indexes or ()),
             maintain_all_indexes=maintained_indexes is None,
@@ -135,9 +134,11 @@ def _check_key(table: OpenTable) -> None:
 
 
 def _spec_maker(
-    bucket_column: str | None, num_buckets: int | None, identity_column: str | None, unsharded: bool
+    sharding: Mapping[str, Any],
 ) -> Callable[[OpenTable], tuple[ShardingSpec, ...]]:
     """Return a function that returns the sharding of a version of the table."""
+    bucket_column, num_buckets = sharding["bucket_column"], sharding["num_buckets"]
+    identity_column, unsharded = sharding["identity_column"], sharding["unsharded"]
     if (bucket_column is None) != (num_buckets is None):
         raise InvalidOptionError(
             "bucket_column and num_buckets must be given together: rows are dealt out to "

@@ -6,8 +6,8 @@ The classes that parse the options inherit from these classes: `read.ReadOptions
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Annotated, Any, TypedDict
 
@@ -43,6 +43,28 @@ DEFAULT_BLOB_HANDLING = "all_binary"
 #: The value of `partition_overwrite_mode` for partitions.
 DYNAMIC = "dynamic"
 _UINT64_MAX = 2**64 - 1
+
+
+class TableKeywords(TypedDict, total=False):
+    """Options of a read that say which table `LanceTable.forPath` returns."""
+
+    version: Annotated[
+        int | None, Keyword("The version, or the tag of one: the table is then read-only.")
+    ]
+    tag: Annotated[str | None, Keyword("The tag of the version: the table is then read-only.")]
+    timestamp: Annotated[
+        str | datetime | None,
+        Keyword("The version is the newest of that time: the table is then read-only."),
+    ]
+    branch: Annotated[str | None, Keyword("The branch; by default the main branch.")]
+    target_bases: Annotated[
+        str | Sequence[str] | None,
+        Keyword("Base paths of the data files that changes write, by name or path, in turn."),
+    ]
+    target_all_bases: Annotated[
+        bool | None,
+        Keyword("Whether changes write to the table and all base paths, or to base paths only."),
+    ]
 
 
 class RowKeywords(TypedDict, total=False):
@@ -580,7 +602,12 @@ SHOWN_NAMES = (
     *(name for name, option in _OPTIONS.items() if option.is_listed and not option.is_internal),
 )
 #: Options that have a time.
-TIME_NAMES = ("timestamp", "starting_timestamp", "ending_timestamp")
+TIME_NAMES = tuple(
+    item.name
+    for owner in (ReadFields, FeedFields)
+    for item in fields(owner)
+    if str(item.type).startswith("datetime")
+)
 #: Other spellings, in lower case: names of other connectors and formats, and Spark's camel case.
 SYNONYMS = {
     **{
@@ -613,6 +640,8 @@ VIEW_NAMES = tuple(
     if option.chooses in ("columns", "rows")
     for spelling in _spellings(name)
 )
+#: All names of options that have a time.
+TIME_SPELLINGS = tuple(spelling for name in TIME_NAMES for spelling in _spellings(name))
 
 
 def canonical(option: str) -> str:

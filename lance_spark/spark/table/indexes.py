@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lance_spark.dataset.indexes import ExtendKeywords
 from lance_spark.mutations.indexes.check import CheckTask, plan_check
 from lance_spark.mutations.indexes.create import (
     IndexRequest,
@@ -16,6 +17,7 @@ from lance_spark.mutations.indexes.optimize import OptimizeRequest, extend
 from lance_spark.mutations.indexes.task import IndexTask, undo_of
 from lance_spark.spark.job import Job, parallelism
 from lance_spark.spark.table.base import ChangeResult
+from lance_spark.table.commit.options import RetryKeywords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,6 +38,10 @@ CHECK_COLUMNS = (
 )
 STEP = "write an index"
 CHECK_STEP = "compare an index with its column"
+
+
+class ExtendRetryKeywords(ExtendKeywords, RetryKeywords, total=False):
+    """Keywords of `LanceTable.optimize_indices`."""
 
 
 def create_index(

@@ -13,17 +13,27 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack
 
 from lance_spark.arguments import pylance_keywords
 from lance_spark.dataset.decorators import prefixes_errors_by
+from lance_spark.dataset.indexes import ExtendKeywords
+from lance_spark.dataset.mem_wal import NewMemWalKeywords, ShardingKeywords
 from lance_spark.errors import InvalidInputError, TableNotFoundError
-from lance_spark.keywords import also_takes, of_group, without_group
+from lance_spark.keywords import (
+    also_takes,
+    checked,
+    of_group,
+    parameters_of,
+    shows_keywords,
+    without_group,
+)
 from lance_spark.mem_wal.cleanup import DEFAULT_GRACE
 from lance_spark.mutations.compaction.options import CompactionKeywords, CompactionOptions
 from lance_spark.mutations.indexes.create import IndexConfig, IndexRequest, config_of
 from lance_spark.mutations.indexes.optimize import OptimizeRequest
-from lance_spark.spark.options.declared import RowKeywords, SearchReadKeywords
+from lance_spark.spark.options.declared import RowKeywords, SearchReadKeywords, TableKeywords
 from lance_spark.spark.table.base import ChangeResult, TableHandle, option_text, option_texts
 from lance_spark.spark.table.dataframes import without_version
+from lance_spark.spark.table.indexes import ExtendRetryKeywords
 from lance_spark.spark.table.maintenance import IGNORED, OptimizeKeywords
-from lance_spark.spark.table.searches import JoinKeywords, RecallKeywords, VectorSearchKeywords
+from lance_spark.spark.table.searches import RecallKeywords, VectorSearchKeywords, nearest_join
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.commit.options import CommitKeywords, CommitOptions, RetryKeywords
 
@@ -98,6 +108,8 @@ class LanceTable:
     # Tables: opened and created
 
     @classmethod
+    @shows_keywords
+    @also_takes(TableKeywords)
     def forPath(  # noqa: N802 - as DeltaTable has it
         cls,
         spark: SparkSession,
@@ -112,9 +124,7 @@ class LanceTable:
         path : str
             Folder or URI.
         **options
-            Options of a read: settings of the store, and ``branch``. ``target_bases`` and
-            ``target_all_bases`` choose the base paths of the data files that changes write. With
-            ``version``, ``tag`` or ``timestamp`` the table is read-only.
+            Other options of a read: settings of the store.
 
         Raises
         ------
@@ -125,6 +135,8 @@ class LanceTable:
         return table
 
     @classmethod
+    @shows_keywords
+    @also_takes(TableKeywords)
     def forName(  # noqa: N802 - as DeltaTable has it
         cls,
         spark: SparkSession,
@@ -157,13 +169,22 @@ class LanceTable:
         return cls.forPath(spark, path, **{**settings, **options})
 
     @classmethod
+    @shows_keywords
+    @also_takes(TableKeywords)
     def isLanceTable(  # noqa: N802 - as DeltaTable has it
         cls,
         spark: SparkSession,
         path: str,
         **options: Any,
     ) -> bool:
-        """Return whether a path holds a Lance table; see `forPath`.
+        """Return whether a path holds a Lance table.
+
+        Parameters
+        ----------
+        spark : SparkSession
+        path : str
+        **options
+            As of `forPath`.
 
         Raises
         ------
@@ -412,49 +433,14 @@ class LanceTable:
             options,
         )
 
-    def nearest_join(
-        self,
-        queries: DataFrame,
-        on: str | tuple[str, str],
-        k: int = 10,
-        *,
-        how: str = "inner",
-        columns: Sequence[str] | None = None,
-        aliases: Mapping[str, str] | None = None,
-        filter: str | Column | None = None,
-        with_row_id: bool = False,
-        blob_handling: str | None = None,
-        **keywords: Unpack[JoinKeywords],
-    ) -> DataFrame:
+    @parameters_of(nearest_join)
+    def nearest_join(self, *arguments: Any, **keywords: Any) -> DataFrame:
         """Return the rows of a DataFrame, each with the rows whose vectors are nearest to its own.
 
         The DataFrame has the columns of `queries`, the columns of the table, and ``_distance``.
         There are up to `k` rows for each query, in any order. The join is planned for many queries:
         each part of the table is read once for all its queries. `queries` is computed once. The
         version of the table is the newest at the time of this call.
-
-        Parameters
-        ----------
-        queries : DataFrame
-        on : str or tuple of str
-            Name of the column of vectors in `queries` and in the table; or both names. In `queries`
-            vectors are arrays of numbers. A null vector, or one with a null or NaN, has no nearest
-            rows.
-        k : int
-            Maximum number of rows for each query.
-        how : str
-            ``inner``, or ``left`` to keep queries without a row.
-        columns : sequence of str, optional
-            Columns of the table to return; all but the column of `on` by default.
-        aliases : mapping of str to str, optional
-            Names of these columns in the result. `queries` must not have a column of such a name.
-        filter : str or Column, optional
-            Condition; only rows of the table for which it is true are found. Spark evaluates it
-            once, in this call.
-        with_row_id : bool
-            Whether to add the column ``_rowid`` of the table.
-        blob_handling : str, optional
-            Content of blob columns, as the option of that name; that of the table by default.
 
         Raises
         ------
@@ -465,23 +451,7 @@ class LanceTable:
         --------
         >>> table.nearest_join(users, ("taste", "vector"), k=5, columns=["id"])  # doctest: +SKIP
         """
-        from lance_spark.spark.table.searches import nearest_join
-
-        return nearest_join(
-            self._handle,
-            queries,
-            on,
-            k,
-            how=how,
-            columns=columns,
-            aliases=aliases,
-            filter=filter,
-            with_row_id=with_row_id,
-            blob_handling=blob_handling,
-            **keywords,
-        )
-
-    # Rows
+        return nearest_join(self._handle, *arguments, **keywords)
 
     def delete(
         self,
@@ -1017,10 +987,8 @@ class LanceTable:
         self,
         index_names: Sequence[str] | None = None,
         *,
-        num_indices_to_merge: int = 1,
-        retrain: bool = False,
         num_segments: int | None = None,
-        **keywords: Unpack[RetryKeywords],
+        **keywords: Unpack[ExtendRetryKeywords],
     ) -> ChangeResult:
         """Extend indexes to the fragments that they do not cover.
 
@@ -1028,12 +996,6 @@ class LanceTable:
         ----------
         index_names : sequence of str, optional
             Names of indexes; by default all that this release can extend. A warning names others.
-        num_indices_to_merge : int
-            Number of the newest segments of an index that become one with the new rows. More than
-            one segment are merged even if no rows are new. Segments that can have older values of
-            new rows are merged in any case.
-        retrain : bool
-            Whether to create the indexes again over all fragments, in place of their segments.
         num_segments : int, optional
             Most new segments of an index. By default, segments and new rows are merged as long as
             they have at most 64 million rows together; 16 million for ``INVERTED``.
@@ -1052,13 +1014,10 @@ class LanceTable:
         """
         from lance_spark.spark.table.indexes import optimize_indices
 
-        request = OptimizeRequest(
-            names=index_names,
-            num_indices_to_merge=num_indices_to_merge,
-            retrain=retrain,
-            num_segments=num_segments,
-        )
-        return optimize_indices(self._handle, request, CommitOptions.of(**keywords))
+        extended = of_group(ExtendKeywords, keywords)
+        request = OptimizeRequest(names=index_names, num_segments=num_segments, **extended)
+        commit = CommitOptions.of(**of_group(RetryKeywords, keywords))
+        return optimize_indices(self._handle, request, commit)
 
     def indexes(self) -> DataFrame:
         """Return the indexes as a DataFrame, with the fragments and rows that they cover.
@@ -1758,31 +1717,9 @@ class LanceTable:
 
     def initialize_mem_wal(
         self,
-        bucket_column: str | None = None,
-        num_buckets: int | None = None,
-        identity_column: str | None = None,
-        unsharded: bool = False,
-        *,
-        maintained_indexes: Sequence[str] | None = None,
-        writer_options: Mapping[str, Any] | None = None,
-        **keywords: Unpack[CommitKeywords],
+        **keywords: Unpack[NewMemWalKeywords],
     ) -> ChangeResult:
         """Give the table a MemWAL, for upserts with low latency.
-
-        Parameters
-        ----------
-        bucket_column : str, optional
-            Deals rows out to shards by the hash of this column of the primary key.
-        num_buckets : int, optional
-            The number of these shards, from 1 to 1024.
-        identity_column : str, optional
-            Each value of this column of the primary key has a shard.
-        unsharded : bool
-            Whether all rows go to one shard.
-        maintained_indexes : sequence of str, optional
-            Indexes that pylance builds for new rows, too; by default all.
-        writer_options : mapping of str to value, optional
-            Defaults of all writers, by the names of `Dataset.mem_wal_writer`.
 
         Returns
         -------
@@ -1802,13 +1739,9 @@ class LanceTable:
 
         table = initialize_mem_wal(
             self._handle.writable("initialize the MemWAL"),
-            CommitOptions.of(**keywords),
-            maintained_indexes=maintained_indexes,
-            bucket_column=bucket_column,
-            num_buckets=num_buckets,
-            identity_column=identity_column,
-            unsharded=unsharded,
-            writer_options=writer_options,
+            CommitOptions.of(**of_group(CommitKeywords, keywords)),
+            checked(ShardingKeywords, of_group(ShardingKeywords, keywords)),
+            keywords.get("writer_options"),
         )
         return ChangeResult(table.version)
 

@@ -258,7 +258,38 @@ def nearest_join(
     blob_handling: str | None = None,
     **keywords: Unpack[JoinKeywords],
 ) -> DataFrame:
-    """Return queries with the rows whose vectors are nearest; see `LanceTable.nearest_join`."""
+    """Return queries with the rows whose vectors are nearest.
+
+    `LanceTable.nearest_join` has the parameters of this function.
+
+    Parameters
+    ----------
+    queries : DataFrame
+    on : str or tuple of str
+        Name of the column of vectors in `queries` and in the table; or both names. In `queries`
+        vectors are arrays of numbers. A null vector, or one with a null or NaN, has no nearest
+        rows.
+    k : int
+        Maximum number of rows for each query.
+    how : str
+        ``inner``, or ``left`` to keep queries without a row.
+    columns : sequence of str, optional
+        Columns of the table to return; all but the column of `on` by default.
+    aliases : mapping of str to str, optional
+        Names of these columns in the result. `queries` must not have a column of such a name.
+    filter : str or Column, optional
+        Condition; only rows of the table for which it is true are found. Spark evaluates it
+        once, in this call.
+    with_row_id : bool
+        Whether to add the column ``_rowid`` of the table.
+    blob_handling : str, optional
+        Content of blob columns, as the option of that name; that of the table by default.
+
+    Raises
+    ------
+    InvalidInputError
+        An argument is invalid, or a name occurs in both.
+    """
     from lance_spark.spark.table.jobs.nearest_join import nearest_join as join
 
     return join(
