@@ -14,6 +14,7 @@ session/
     Snapshot                one version of each table per query
     Settings                settings of the session, for predicates in the text of options
     TimeZones               the zone of the session, for times without an offset
+    Constants               names of options, and supported releases, from Python (`constants`)
     SessionRule             a rule of its table, and when Spark applies it
     Reply                   replies of Python, inside of pickles
     Log                     warnings
@@ -69,7 +70,6 @@ catalog/
     LanceCatalog            the class that spark.sql.catalog.NAME names
     NamespaceCatalog        its namespaces, and its calls of Python
     NamedTable, RowColumn   a table of the catalog, and its hidden columns
-    OptionNames             names of options, from their declarations (`option_names`)
     EvolvingTable           the same in Spark 4.2 and later
     NewTable                a table that a statement creates or replaces together with its rows
     OverwriteBuilder, NamedWriteInfo        writes to them
@@ -134,7 +134,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from lance_spark._version import __version__
-from lance_spark.spark.jvm import option_names
+from lance_spark.spark.jvm import constants
 from lance_spark.spark.jvm.shims.pyspark_names import (
     CONNECT,
     bare_jvm,
@@ -384,7 +384,7 @@ def sources_of(version: str, files: Collection[str] | None = None) -> dict[str, 
     replace = partial(_block, version)
     texts = {path.name: _BLOCK.sub(replace, path.read_text(encoding="utf-8")) for path in paths}
     if not files:
-        texts[option_names.FILE] = option_names.java_source(PACKAGE)
+        texts[constants.FILE] = constants.java_source(PACKAGE)
     return {f"{PACKAGE.replace('.', '/')}/{name}": text for name, text in texts.items()}
 
 

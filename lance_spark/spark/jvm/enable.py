@@ -146,9 +146,9 @@ def enable(
     InvalidOptionError
         Another class extends the catalog of the session, and `session_catalog` is true.
     UnsupportedError
-        Spark is not 4.0 to 4.3, the JVM cannot compile the classes, the Python of Spark's workers
-        lacks this package, or the session is a client of a Spark Connect server that takes no
-        classes.
+        The release of Spark is not supported, the JVM cannot compile the classes, the Python of
+        Spark's workers lacks this package, or the session is a client of a Spark Connect server
+        that takes no classes.
 
     Examples
     --------

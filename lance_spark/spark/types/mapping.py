@@ -638,8 +638,8 @@ def _arrow_type(
         return arrow
     if isinstance(data_type, spark.YearMonthIntervalType):
         raise UnsupportedTypeError(
-            f"column {column}: {data_type.simpleString()} cannot be stored, because Spark 4.0 to "
-            "4.3 do not pass intervals of months to Python data sources; store the number of "
+            f"column {column}: {data_type.simpleString()} cannot be stored, because Spark "
+            "passes no intervals of months to Python data sources; store the number of "
             "months: EXTRACT(YEARS FROM i) * 12 + EXTRACT(MONTHS FROM i)"
         )
     raise UnsupportedTypeError(

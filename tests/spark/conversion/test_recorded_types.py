@@ -177,7 +177,7 @@ def test_geometries_of_several_reference_systems_are_refused() -> None:
 
 def test_intervals_of_months_are_refused_with_the_way_out() -> None:
     schema = spark.StructType().add("i", spark.YearMonthIntervalType())
-    with pytest.raises(UnsupportedTypeError, match=r"column i: .* do not pass intervals of months"):
+    with pytest.raises(UnsupportedTypeError, match=r"column i: .* passes no intervals of months"):
         mapping.to_arrow_schema(schema)
 
 

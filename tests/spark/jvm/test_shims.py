@@ -123,6 +123,12 @@ def test_each_release_has_a_class() -> None:
         sources = classes.sources_of(f"4.{minor}.1")
         assert f'VERSION = "4.{minor}"' in sources["org/lancespark/SparkRelease.java"]
     assert not any(map(pyspark_names.is_supported, ("3.5.1", "4.4.0", "5.0.0", "4", "x.y")))
+    # The package requires the same releases, and messages in Java name them.
+    project = (Path(lance_spark.__file__).parent.parent / "pyproject.toml").read_text()
+    required = re.findall(r'"pyspark\[\w+\]([^"]+)"', project)
+    assert required == [pyspark_names.requirement()] * 2
+    constants = classes.sources_of("4.0.1")["org/lancespark/Constants.java"]
+    assert f'"{pyspark_names.SUPPORTED}"' in constants
 
 
 def test_private_names_stand_in_the_shims_only() -> None:

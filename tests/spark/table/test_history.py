@@ -131,8 +131,9 @@ def test_times_without_an_offset_are_in_the_zone_of_the_session(spark: Any, tmp_
         table = LanceTable.forPath(spark, path)
         shown = "cast(timestamp + interval 1 millisecond as string)"
         text = table.history().where("version = 1").selectExpr(shown).head()[0]
-        rows = spark.read.format("lance").option("timestamp", text).load(path)
-        assert rows.count() == 3
+        for option in ("timestamp", "timestampAsOf", "asof"):
+            rows = spark.read.format("lance").option(option, text).load(path)
+            assert rows.count() == 3
         assert LanceTable.forPath(spark, path, timestamp=text).toDF().count() == 3
         feed = {"readChangeFeed": "true", "startingVersion": "1", "endingTimestamp": text}
         rows = spark.read.format("lance").options(**feed).load(path)

@@ -18,6 +18,8 @@ from lance_spark.errors import UnsupportedError
 
 #: The first and the last minor release of Spark that is supported.
 FIRST, LAST = (4, 0), (4, 3)
+#: The same for messages.
+SUPPORTED = "{}.{} to {}.{}".format(*FIRST, *LAST)
 #: The minor release of pyspark in this process.
 RELEASE = tuple(map(int, pyspark.__version__.split(".")[:2]))
 
@@ -55,11 +57,16 @@ def check_supported(version: str = pyspark.__version__) -> None:
     UnsupportedError
     """
     if not is_supported(version):
-        (first, least), (last, most) = FIRST, LAST
         raise UnsupportedError(
-            f"lance-spark does not support Spark {version}: it supports Spark {first}.{least} to "
-            f"{last}.{most}; install pyspark>={first}.{least},<{last}.{most + 1}"
+            f"lance-spark does not support Spark {version}: it supports Spark {SUPPORTED}; install "
+            f"pyspark{requirement()}"
         )
+
+
+def requirement() -> str:
+    """Return the versions of pyspark that are supported, as a requirement of pip has them."""
+    (first, least), (last, most) = FIRST, LAST
+    return f">={first}.{least},<{last}.{most + 1}"
 
 
 def gateway_of(spark: Any) -> Any:

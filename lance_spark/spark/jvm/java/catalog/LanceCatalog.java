@@ -119,7 +119,7 @@ public class LanceCatalog extends NamespaceCatalog
 
   /* since 4.3
   public Set tableStateOptionKeys() {
-    return OptionNames.STATE;
+    return Constants.STATE_OPTIONS;
   }
 
   public Table loadTable(

@@ -275,7 +275,7 @@ public class NamedTable
     Object[] names = query.keySet().toArray();
     for (int i = 0; i < names.length; i++) {
       String name = (String) names[i];
-      if (OptionNames.STATE.contains(name.toLowerCase(Locale.ROOT))
+      if (Constants.STATE_OPTIONS.contains(name.toLowerCase(Locale.ROOT))
           && !query.get(name).equals(known.get(name))) {
         return true;
       }
@@ -415,7 +415,7 @@ public class NamedTable
     while (entries.hasNext()) {
       Map.Entry entry = (Map.Entry) entries.next();
       String option = (String) entry.getKey();
-      if (!OptionNames.VIEW.contains(option.toLowerCase(Locale.ROOT))
+      if (!Constants.VIEW_OPTIONS.contains(option.toLowerCase(Locale.ROOT))
           && !(isRenewed && CREDENTIAL.matcher(option).matches())) {
         others.put(option, entry.getValue());
       }

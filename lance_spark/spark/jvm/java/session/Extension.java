@@ -44,8 +44,9 @@ public class Extension extends AbstractFunction1 {
               + SparkRelease.VERSION
               + ", and Spark is "
               + spark
-              + ": lance-spark supports Spark 4.0 to 4.3; for these, write the jar again by python"
-              + " -m lance_spark conf");
+              + ": lance-spark supports Spark "
+              + Constants.SUPPORTED_SPARK
+              + "; for these, write the jar again by python -m lance_spark conf");
     }
   }
 

@@ -1,9 +1,7 @@
 package org.lancespark;
 
-import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Iterator;
-import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import org.apache.spark.sql.internal.SQLConf;
@@ -14,14 +12,6 @@ import org.apache.spark.sql.internal.SQLConf;
  */
 final class TimeZones {
   static final String OPTION = "timezone";
-
-  /** Options that have a time, in lower case. */
-  private static final List TIMES =
-      Arrays.asList(
-          new String[] {
-            "timestamp", "asof", "startingtimestamp", "starting_timestamp", "endingtimestamp",
-            "ending_timestamp"
-          });
 
   private TimeZones() {}
 
@@ -37,7 +27,7 @@ final class TimeZones {
       if (name.equals(OPTION)) {
         return options;
       }
-      isNeeded |= TIMES.contains(name);
+      isNeeded |= Constants.TIME_OPTIONS.contains(name);
     }
     if (!isNeeded) {
       return options;
