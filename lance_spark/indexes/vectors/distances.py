@@ -84,6 +84,10 @@ _Floats = npt.NDArray[Any]
 
 #: Bytes of the numbers that are computed at once.
 _STEP_BYTES = 1 << 22
+#: Part of the squares of vectors that their mean must have to be taken from them.
+_CENTRED = 0.9
+#: Bytes of vectors that stay in the cache of a core while they are measured.
+_BLOCK_BYTES = 1 << 18
 #: Least number of vectors that are measured at once.
 _LEAST_ROWS = 64
 #: Bytes of vectors whose products with few queries are computed at once: they are in a cache that
@@ -340,10 +344,7 @@ class DistanceBounds:
             NaN if there is no distance. Minus infinity if nothing is known.
         """
         with np.errstate(all="ignore"):
-            if self._centre is not None:
-                vectors = vectors - self._centre
-            squares = np.einsum("ij,ij->i", vectors, vectors)
-            values = self._factor.products(vectors)
+            squares, values = self._squares_and_products(vectors)
             if self._metric is Metric.COSINE:
                 values /= np.sqrt(squares)[:, None]
                 values -= np.float32(self._error)
@@ -362,6 +363,28 @@ class DistanceBounds:
                 values[:, self._unknown] = -np.inf
         return values
 
+    def _squares_and_products(self, vectors: Vectors) -> tuple[_Floats, _Floats]:
+        """Return the squares of vectors, seen from the centre, and their products with queries.
+
+        All is computed of some vectors while the processor has them in its cache.
+        """
+        num_rows, dimension = vectors.shape
+        stack = self._factor.stack_rows
+        rows = max(stack, _BLOCK_BYTES // max(1, vectors.itemsize * dimension) // stack * stack)
+        squares = np.empty(num_rows, vectors.dtype)
+        values = np.empty((num_rows, self._factor.shape[1]), vectors.dtype)
+        moved = None
+        if self._centre is not None:
+            moved = np.empty((min(rows, num_rows), dimension), vectors.dtype)
+        for first in range(0, num_rows, rows):
+            own = slice(first, first + rows)
+            part = vectors[own]
+            if moved is not None:
+                part = np.subtract(part, self._centre, out=moved[: len(part)])
+            np.einsum("ij,ij->i", part, part, out=squares[own])
+            self._factor.products(part, values[own])
+        return squares, values
+
     def limits(self, distances: _Floats) -> _Floats:
         """Return for a distance of each query the limit that `least` has to keep."""
         with np.errstate(all="ignore"):
@@ -372,13 +395,17 @@ class DistanceBounds:
         return np.where(np.isnan(rounded), rounded.dtype.type(np.inf), rounded)
 
     def _find_centre(self, vectors: Vectors) -> Vectors | None:
-        """Return the mean of vectors, if it is a large part of them."""
+        """Return the mean of vectors, if they differ little from it beside their lengths.
+
+        The differences cost a pass over all vectors. Without them, the bounds are wider by the part
+        of the squares that the mean has, which matters if it has nearly all.
+        """
         squares = _dots(vectors, vectors)
         known = np.flatnonzero(squares < self._largest)
         if not len(known):
             return None
         centre = vectors[known].mean(axis=0, dtype=np.float64)
-        if float(centre @ centre) * 2 < float(squares[known].mean()):
+        if float(centre @ centre) < float(squares[known].mean()) * _CENTRED:
             return None
         result: Vectors = centre.astype(vectors.dtype)
         return result

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lance_spark.indexes.vectors.columns import Metric
+from lance_spark.indexes.vectors.distances import DistanceBounds
 from lance_spark.indexes.vectors.neighbors import Neighbors, NeighborsCollector
 
 
@@ -46,3 +48,20 @@ def test_all_rows_are_sorted_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -
         collector.add(distances[:, rows], np.arange(2), ids[rows], ids[rows])
     assert len(collector.neighbors()) == 2 * count
     assert sum(sorted_rows) <= 8 * count
+
+
+@pytest.mark.parametrize("centre", [0.0, 1.0, 100.0])
+@pytest.mark.parametrize("num_queries", [1, 3])
+def test_bounds_of_blocks_are_below_the_distances(centre: float, num_queries: int) -> None:
+    """Bounds are computed block by block, and with the mean taken from vectors that are near it."""
+    rng = np.random.default_rng(7)
+    vectors = (rng.random((3_000, 64)) + centre).astype(np.float32)
+    queries = vectors[:num_queries] + np.float32(0.1)
+    bounds = DistanceBounds(Metric.L2, queries, vectors)
+    least = bounds.least(vectors)
+    exact = ((vectors[:, None].astype(np.float64) - queries.astype(np.float64)) ** 2).sum(axis=2)
+    nearest = np.sort(exact, axis=0)[9]
+    chosen = least <= bounds.limits(nearest)
+    assert chosen[exact <= nearest].all()
+    # Bounds are tight enough to rule out nearly all others.
+    assert chosen.sum() <= 12 * num_queries
