@@ -18,14 +18,16 @@ JSON_KERNEL = "lance_spark.json.functions.json_value"
 JSON_VALUES = "lance_spark.json.expressions.documents_of"
 #: Functions of geometries by name.
 SPATIAL_FUNCTIONS = "lance_spark.spatial.sql.RELATED"
-#: MemWAL: what commits do for a table that has one, and the checks of changes before they are
-#: planned. `table.indexes.sections` tells whether a table can have a MemWAL.
+#: MemWAL: what commits do for a table that has one, the checks of changes before they are planned,
+#: and the keys of partitions that scans report. `table.indexes.sections` tells whether a table can
+#: have a MemWAL.
 MEM_WAL_CATCHUP = "lance_spark.mem_wal.table.details.catch_up_indexes"
 MEM_WAL_PROGRESS = "lance_spark.mem_wal.table.details.record_compacted"
 MEM_WAL_COMMIT_CHECK = "lance_spark.mem_wal.table.guard.check_commit"
 MEM_WAL_SHARDS_CHECK = "lance_spark.mem_wal.table.guard.check_no_shards"
 MEM_WAL_ROWS_CHECK = "lance_spark.mem_wal.table.guard.check_rows"
 MEM_WAL_SCHEMA_CHECK = "lance_spark.mem_wal.table.guard.check_schema"
+MEM_WAL_BUCKETS = "lance_spark.mem_wal.sharding.buckets_of"
 MEM_WAL_DROP_CHECK = "lance_spark.mem_wal.table.guard.check_droppable"
 
 

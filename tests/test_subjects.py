@@ -112,6 +112,24 @@ def test_a_plain_read_imports_no_subject(tmp_path: Path) -> None:
     assert not [name for name in imported if name.startswith(PACKAGES)]
 
 
+def test_rows_are_changed_in_sql_without_a_subject() -> None:
+    """What the Python processes of Spark load for a read, a write, and a change of rows."""
+    modules = (
+        "catalog.row_changes",
+        "catalog.tables",
+        "pushdown.partition_keys",
+        "read.driver_read",
+        "read.planning",
+        "read.reader",
+        "write.planning",
+        "write.row_changes",
+    )
+    code = "import sys, " + ", ".join(f"lance_spark.spark.{name}" for name in modules)
+    imported = frozenset(run(code + "\nprint(*sys.modules)").split())
+    assert not imported & NAMED
+    assert not [name for name in imported if name.startswith(PACKAGES)]
+
+
 def test_the_core_works_without_the_subjects(tmp_path: Path) -> None:
     run(ABSENT + WORK, str(tmp_path / "t"))
 

@@ -17,7 +17,8 @@ sharding spec and the values, so that all its writers find the same shard.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,9 @@ import pyarrow.types as pat
 from lance_spark.encoding.murmur3 import hash_bytes, hash_numbers
 from lance_spark.errors import InvalidInputError, UnsupportedError, UnsupportedTypeError
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mem_wal.table.details import ShardingField, ShardingSpec
+from lance_spark.mem_wal.table.details import ShardingField, ShardingSpec, decode, find_index
+from lance_spark.table.indexes.sections import section_of
+from lance_spark.table.open import OpenTable
 
 #: Most buckets of a MemWAL.
 MAX_BUCKETS = 1024
@@ -201,6 +204,39 @@ def num_buckets_of(part: ShardingField) -> int:
             f"number, not {text!r}"
         )
     return int(text)
+
+
+class Buckets(NamedTuple):
+    """The sharding of a table by buckets of a column.
+
+    - `field_ids`: The id of the column.
+    - `num_buckets`: The number of buckets.
+    - `of`: Returns the buckets of values of the column.
+    """
+
+    field_ids: tuple[int, ...]
+    num_buckets: int
+    of: Callable[[pa.Array], pa.Array]
+
+
+def buckets_of(table: OpenTable) -> Buckets | None:
+    """Return the sharding of the MemWAL of a version, if it is by buckets of one column.
+
+    Raises CorruptTableError. Raises InvalidInputError: the number of buckets is not valid.
+    """
+    index = find_index(section_of(table.manifest))
+    for spec in () if index is None else decode(index, table.manifest.name).sharding_specs:
+        if [part.transform for part in spec.fields] == [BUCKET]:
+            (part,) = spec.fields
+            return Buckets(part.source_ids, num_buckets_of(part), partial(_bucketed, table, spec))
+    return None
+
+
+def _bucketed(table: OpenTable, spec: ShardingSpec, values: pa.Array) -> pa.Array:
+    """Return the buckets of values of the column of a sharding."""
+    (field_id,) = spec.fields[0].source_ids
+    rows = pa.RecordBatch.from_arrays([values], names=path_of(table.schema, field_id))
+    return evaluate_sharding_spec(rows, spec, table.schema).column(0)
 
 
 def can_bucket(dtype: pa.DataType) -> bool:

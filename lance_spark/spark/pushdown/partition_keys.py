@@ -31,16 +31,14 @@ from pyspark.sql.types import StructField, StructType
 from lance_spark.errors import LanceError
 from lance_spark.file.schema.field import Field
 from lance_spark.indexes.aggregates import single_values
-from lance_spark.mem_wal.sharding import BUCKET, evaluate_sharding_spec, num_buckets_of
-from lance_spark.mem_wal.table.details import ShardingSpec, decode, find_index
-from lance_spark.proto import table_pb2
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.spark.read.estimate import type_name
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.convert import BatchConverter
 from lance_spark.spark.types.mapping import batch_schema
+from lance_spark.subjects import MEM_WAL_BUCKETS, load
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.indexes.sections import read_section
+from lance_spark.table.indexes.sections import has_mem_wal, read_section
 
 if TYPE_CHECKING:
     from lance_spark.spark.read.planning import LancePartition, Plan
@@ -135,7 +133,7 @@ def _keys(plan: Plan) -> _Keys | None:
     if table.manifest.index_section is None or len(set(lower)) < len(lower):
         return None
     section = read_section(table.manifest)
-    spec = _bucket_spec(section, table.manifest.name)
+    sharding = load(MEM_WAL_BUCKETS)(table) if has_mem_wal(section) else None
     known: dict[int, pa.Array | None] = {}
     for names in plan.request.clustering:
         columns = []
@@ -145,25 +143,14 @@ def _keys(plan: Plan) -> _Keys | None:
             values = known[field.id]
             if values is None:
                 continue
-            is_bucketed = spec is not None and spec.fields[0].source_ids == (field.id,)
-            if spec is not None and is_bucketed and values.type in _BUCKETED:
-                key = {"column": read.name, "buckets": num_buckets_of(spec.fields[0])}
-                rows = pa.RecordBatch.from_arrays([values], names=[field.name])
-                buckets = evaluate_sharding_spec(rows, spec, table.schema).column(0)
-                return _distinct(fragments, [key], [buckets])
+            is_sharded = sharding is not None and sharding.field_ids == (field.id,)
+            if sharding is not None and is_sharded and values.type in _BUCKETED:
+                key = {"column": read.name, "buckets": sharding.num_buckets}
+                return _distinct(fragments, [key], [sharding.of(values)])
             columns.append((read, values))
         if columns:
             keys = [{"column": read.name} for read, _ in columns]
             return _distinct(fragments, keys, [_converted(*column) for column in columns])
-    return None
-
-
-def _bucket_spec(section: table_pb2.IndexSection, name: str) -> ShardingSpec | None:
-    """Return the sharding of the MemWAL of a version, if it is by buckets of a column."""
-    index = find_index(section)
-    for spec in () if index is None else decode(index, name).sharding_specs:
-        if [part.transform for part in spec.fields] == [BUCKET]:
-            return spec
     return None
 
 
