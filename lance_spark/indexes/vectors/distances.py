@@ -373,14 +373,13 @@ class DistanceBounds:
         rows = max(stack, _BLOCK_BYTES // max(1, vectors.itemsize * dimension) // stack * stack)
         squares = np.empty(num_rows, vectors.dtype)
         values = np.empty((num_rows, self._factor.shape[1]), vectors.dtype)
-        moved = None
-        if self._centre is not None:
-            moved = np.empty((min(rows, num_rows), dimension), vectors.dtype)
+        centre = self._centre
+        moved = np.empty((0 if centre is None else min(rows, num_rows), dimension), vectors.dtype)
         for first in range(0, num_rows, rows):
             own = slice(first, first + rows)
             part = vectors[own]
-            if moved is not None:
-                part = np.subtract(part, self._centre, out=moved[: len(part)])
+            if centre is not None:
+                part = np.subtract(part, centre, out=moved[: len(part)])
             np.einsum("ij,ij->i", part, part, out=squares[own])
             self._factor.products(part, values[own])
         return squares, values
