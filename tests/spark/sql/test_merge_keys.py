@@ -276,7 +276,7 @@ def test_candidates_of_large_sources_are_joined(
     )
     if condition in ("t.id = s.k", "t.w = s.w"):
         # Python has looked for the keys.
-        assert exchanges(plan) == ["BroadcastExchange"]
+        assert exchanges(plan) == []
         assert "LeftSemi" not in "".join(others)
     else:
         assert "LeftSemi" in plan + "".join(others)
@@ -289,7 +289,7 @@ def test_rows_of_small_sources_are_joined_in_one_task(
 ) -> None:
     few = f"SELECT * FROM parquet.`{files}/few`"
     plan, *_ = run_plans(spark, f"MERGE INTO {large} t USING ({few}) s ON t.id = s.k {MERGED}")
-    assert exchanges(plan) == ["BroadcastExchange"]
+    assert exchanges(plan) == []
     assert changed_rows(spark, root) == FEW
     # Rows of the source that match one row are in two partitions.
     merge = f"MERGE INTO {large} t USING ({few} UNION ALL {few}) s ON t.id = s.k {MERGED}"
@@ -308,7 +308,7 @@ def test_rows_of_larger_sources_are_joined_in_one_task(
     query += f" FROM parquet.`{files}/many`" + (" GROUP BY k" if "max" in query else "")
     merge = f"MERGE INTO {large} t USING ({query}) s ON t.id = s.k {MERGED}"
     plan, *others = run_plans(spark, merge)
-    assert exchanges(plan) == ["BroadcastExchange"]
+    assert exchanges(plan) == []
     assert "BatchScan" not in "".join(others)
     assert changed_rows(spark, root) == [(number, 11) for number in range(10_001)]
 

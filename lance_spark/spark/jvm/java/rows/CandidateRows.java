@@ -8,7 +8,6 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.plans.logical.BROADCAST$;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.JoinHint;
@@ -16,6 +15,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Repartition;
+import org.apache.spark.sql.catalyst.plans.logical.SHUFFLE_HASH$;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution;
@@ -35,7 +35,8 @@ import scala.runtime.AbstractFunction0;
  * each in a job of its own that takes longer than the work on the rows.
  *
  * <p>Spark does not broadcast the table of a MERGE, because each task looks for rows that are matched
- * twice. Here one task has all rows of the source, and finds all matches of a row.
+ * twice. Here one task has all rows of the source, and finds all matches of a row. It makes the hash
+ * table itself: both sides have one partition, so Spark moves no rows, and runs no job before.
  *
  * <p>Few keys are a filter of the table. Of more keys, Python is asked for the rows that have them;
  * if these are not for the driver, they are collected from the semi-join with the keys.
@@ -87,19 +88,18 @@ final class CandidateRows extends Replacing {
     if (rows == null || rows.length > limit) {
       return node;
     }
-    HintInfo broadcast = new HintInfo(Option.apply(BROADCAST$.MODULE$));
+    HintInfo built = new HintInfo(Option.apply(SHUFFLE_HASH$.MODULE$));
+    LogicalPlan candidates =
+        new LocalRelation(
+            join.left().output(), AssignedColumns.seq(Arrays.asList(rows)), false, Option.empty());
     try {
       return SparkShims.copy(
           join,
           new SparkField[] {SparkField.LEFT, SparkField.RIGHT, SparkField.HINT},
           new Object[] {
-            new LocalRelation(
-                join.left().output(),
-                AssignedColumns.seq(Arrays.asList(rows)),
-                false,
-                Option.empty()),
+            new Repartition(1, false, candidates),
             new Repartition(1, false, join.right()),
-            new JoinHint(Option.apply(broadcast), Option.empty())
+            new JoinHint(Option.apply(built), Option.empty())
           });
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
