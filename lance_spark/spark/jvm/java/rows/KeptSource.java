@@ -172,7 +172,7 @@ final class KeptSource {
       throws Exception {
     List columns = CollectionConverters.asJava(source.output());
     try {
-      InternalRow[] rows = firstRows(session, source, columns, maxRows + 1);
+      InternalRow[] rows = allRows(session, source, columns, maxRows + 1);
       return rows.length > maxRows ? null : localRows(columns, rows);
     } catch (Exception e) {
       // Few bytes can become long values, such as by repeat().
