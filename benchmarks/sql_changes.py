@@ -282,6 +282,39 @@ def grow(arguments: argparse.Namespace, folder: Path) -> None:
     print(f"\n{report.table(header, lines)}")
 
 
+class Served:
+    """A process of a client without Spark, which makes the changes that it is told.
+
+    Parameters
+    ----------
+    client : str
+        As in `CLIENTS`.
+    """
+
+    def __init__(self, client: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(ROOT / "benchmarks" / "sql_changes.py"), "--serve", client],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def change(self, title: str, path: str, source: str) -> float:
+        """Make a change; see `change`."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps([title, path, source]) + "\n")
+        process.stdin.flush()
+        return float(process.stdout.readline())
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
 class Clients:
     """The processes and the session that make the changes.
 
@@ -296,15 +329,7 @@ class Clients:
 
         self.folder = folder
         self.root = Path(tempfile.mkdtemp(prefix="run-", dir=folder))
-        self.processes = {
-            client: subprocess.Popen(
-                [sys.executable, __file__, "--serve", client],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for client in ("pylance", "local")
-        }
+        self.processes = {client: Served(client) for client in ("pylance", "local")}
         self.spark: SparkSession = session()
         import lance_spark
 
@@ -331,21 +356,14 @@ class Clients:
             text = statement.format(t=f"lance.t{self.copies}")
             seconds = seconds_of(lambda: self.spark.sql(text))
         else:
-            process = self.processes[client]
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(json.dumps([title, str(path), source]) + "\n")
-            process.stdin.flush()
-            seconds = float(process.stdout.readline())
+            seconds = self.processes[client].change(title, str(path), source)
         shutil.rmtree(path)
         return seconds
 
     def close(self) -> None:
         """End the processes, and delete the copies."""
         for process in self.processes.values():
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait()
+            process.close()
         self.spark.stop()
         shutil.rmtree(self.root)
 

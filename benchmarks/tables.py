@@ -155,11 +155,15 @@ def batch_reader(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
 
 
 def copy_table(source: Path, target: Path) -> None:
-    """Copy a Lance table. Data files are hard links, because no client changes a data file."""
+    """Copy a Lance table.
+
+    Files of data and of indexes are hard links, because no client changes such a file.
+    """
     for root, _, files in os.walk(source):
         folder = target / Path(root).relative_to(source)
         folder.mkdir(parents=True)
-        copy_file = os.link if folder.name == "data" else shutil.copyfile
+        has_links = folder.name == "data" or folder.parent.name == "_indices"
+        copy_file = os.link if has_links else shutil.copyfile
         for file in files:
             copy_file(Path(root) / file, folder / file)
 

@@ -38,6 +38,7 @@ from lance_spark.mutations.rows.merge import (
     merge_operation,
     parts,
 )
+from lance_spark.predicates.tuples import Comparison
 from lance_spark.progress import ProgressCallback, reporting
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.table.align import align
@@ -88,11 +89,15 @@ def add_joined_columns(
 # | 3 | evaluate the conditions |
 # | 4 | write the new rows and commit |
 #
-# A merge that deletes no rows of the table without a match reads only rows whose first key is in
-# the source, if the source is small.
+# A merge that deletes no rows of the table without a match takes only rows whose first key is in
+# the source: a scan of the column, or an index, leaves out the others.
 
-#: Most rows of a source whose keys filter the table.
-_MAX_KEYS = 10_000
+#: An index is asked for so many keys, and for more if the table has so many rows for each of them,
+#: of keys of fixed and of other sizes. Otherwise a scan of the column takes less time.
+_FEW_KEYS = 1_000
+_ROWS_OF_KEY, _ROWS_OF_LONG_KEY = 512, 64
+#: Most bytes of keys in one array, whose offsets may have 32 bits.
+_MOST_KEY_BYTES = 1 << 30
 _TARGET, _SOURCE = "target", "source"
 _Indexes = npt.NDArray[np.int64]
 
@@ -200,9 +205,12 @@ def plan_merge(
     condition = _condition(clauses, dataset._table.schema, source.column_names)
     source = _normalized(source, dataset._table.schema, {*on, *_names(condition, _SOURCE)})
     read = dict.fromkeys([*on, *_names(condition, _TARGET)])
-    key_filter = _key_filter(source, on[0], clauses)
+    (key,) = (field for field in dataset._table.schema.fields if field.name == on[0])
+    key_filter = _key_filter(source, key, clauses)
     scanner = dataset.scanner(
-        [*read, ROW_ADDRESS.name], filters=key_filter, use_scalar_index=clauses.use_index
+        [*read, ROW_ADDRESS.name],
+        filter=key_filter,
+        use_scalar_index=clauses.use_index and _is_worth_a_search(dataset, key_filter),
     )
     is_counted = key_filter is None and progress.is_reported()
     total = dataset.count_rows() if is_counted else None
@@ -317,15 +325,35 @@ def _names(condition: Predicate | None, side: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _key_filter(source: pa.Table, name: str, clauses: MergeClauses) -> list[Any] | None:
-    """Return the condition that the first key is in a small source; None if all rows are needed."""
-    dtype = source.schema.field(name).type
-    if clauses.deletes_others or source.num_rows > _MAX_KEYS:
+def _key_filter(source: pa.Table, field: Field, clauses: MergeClauses) -> Comparison | None:
+    """Return the condition that the first key is in the source; None if all rows are needed."""
+    dtype = field.arrow_field.type
+    # Keys of these types are equal if the filter and `match_keys` say so.
+    is_compared = (
+        pat.is_integer(dtype)
+        or pat.is_temporal(dtype)
+        or pat.is_decimal(dtype)
+        or pat.is_string(dtype)
+        or pat.is_large_string(dtype)
+        or pat.is_binary(dtype)
+        or pat.is_large_binary(dtype)
+    )
+    if clauses.deletes_others or not is_compared or field.has_json:
         return None
-    if not (pat.is_integer(dtype) or pat.is_string(dtype) or pat.is_large_string(dtype)):
+    # Equal keys cost less than their search.
+    keys = source[field.name].drop_null()
+    if keys.nbytes > _MOST_KEY_BYTES:
         return None
-    values = source[name].unique().drop_null().to_pylist()
-    return [(name, "in", values)]
+    return Comparison((field,), "in", pa.concat_arrays([pa.array([], keys.type), *keys.chunks]))
+
+
+def _is_worth_a_search(dataset: Dataset, key_filter: Comparison | None) -> bool:
+    """Return whether to ask an index for the rows that have the keys of the source."""
+    if key_filter is None:
+        return False
+    keys = key_filter.value
+    rows = _ROWS_OF_KEY if pat.is_primitive(keys.type) else _ROWS_OF_LONG_KEY
+    return len(keys) <= _FEW_KEYS or len(keys) * rows <= dataset.count_rows()
 
 
 def _changed(

@@ -7,6 +7,7 @@ order or repeated rows sorts them before, and takes from the result.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -275,7 +276,9 @@ _Integers = npt.NDArray[np.int64]
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 #: Flags for each value of the set; the limits of a table: 64 KiB, which fit a cache, and 64 MiB.
 _SLOTS_OF_VALUE, _FEWEST_BITS, _MOST_BITS = 8, 16, 26
-#: Fewest values for which a table of flags is made.
+#: Most flags for each value of a set in a table of all values of its span.
+_PLACES_OF_VALUE = 64
+#: Fewest values, or members of a set, for which a table of flags is made.
 _FEWEST_VALUES = 1 << 14
 #: Integers by their bits.
 _TYPES = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
@@ -307,25 +310,73 @@ class IntegerFlags:
         return hashes.view(np.int64)
 
 
+class IntegerSet:
+    """Tells which integers are in a set.
+
+    - `members`: The set, not empty.
+    """
+
+    def __init__(self, members: _Integers) -> None:
+        least = members.min()
+        span = int(members.max()) - int(least)
+        self._least, self._last = least, np.uint64(span + 1)
+        self._is_member: npt.NDArray[np.bool_] | None = None
+        if span <= max(_PLACES_OF_VALUE * len(members), 1 << _FEWEST_BITS):
+            # One more place is that of all values outside of the span.
+            self._is_member = np.zeros(span + 2, np.bool_)
+            self._is_member[members - least] = True
+            return
+        self._flags = IntegerFlags(members)
+        self._members = np.sort(members)
+
+    def has(self, values: _Integers) -> npt.NDArray[np.bool_]:
+        """Return which values are in the set."""
+        if self._is_member is not None:
+            offsets = (values - self._least).view(np.uint64)
+            flags: npt.NDArray[np.bool_] = self._is_member[
+                np.minimum(offsets, self._last).view(np.int64)
+            ]
+            return flags
+        places = self._flags.places(values)
+        result = np.zeros(len(values), np.bool_)
+        if len(places):
+            candidates = values[places]
+            found = np.searchsorted(self._members, candidates)
+            found[found == len(self._members)] = 0
+            result[places] = self._members[found] == candidates
+        return result
+
+
+#: Sets by the ids of the arrays that they were made of, which refer to them as long as they exist.
+_SETS: dict[int, IntegerSet] = {}
+
+
+def _set_of(members: pa.Array) -> IntegerSet:
+    """Return the set of some values. A scan asks for the same one for each of its batches."""
+    key = id(members)
+    result = _SETS.get(key)
+    if result is None:
+        result = _SETS[key] = IntegerSet(integers_of(members, 0))
+        weakref.finalize(members, _SETS.pop, key, None)
+    return result
+
+
 def is_in(values: pa.Array, members: pa.Array) -> pa.BooleanArray:
     """Return which values are in a set without nulls, as `pyarrow.compute.is_in`: never null."""
     import pyarrow.compute as pc
 
     dtype = values.type
     if (
-        len(values) < _FEWEST_VALUES
-        or len(values) < _SLOTS_OF_VALUE * len(members)
+        max(len(values), len(members)) < _FEWEST_VALUES
+        or not len(members)
         or dtype != members.type
         or not (pat.is_integer(dtype) or pat.is_temporal(dtype))
         or dtype.bit_width not in _TYPES
     ):
         return pc.is_in(values, value_set=members)
-    integers = integers_of(values, 0)
-    places = IntegerFlags(integers_of(members, 0)).places(integers)
-    flags = np.zeros(len(values), np.bool_)
-    if len(places):
-        found = pc.is_in(values.take(pa.array(places)), value_set=members)
-        flags[places] = found.to_numpy(zero_copy_only=False)
+    flags = _set_of(members).has(integers_of(values, 0))
+    if values.null_count:
+        flags &= values.is_valid().to_numpy(zero_copy_only=False)
     return pa.array(flags)
 
 

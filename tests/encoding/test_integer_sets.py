@@ -27,7 +27,15 @@ def test_is_in(dtype: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
         members = pa.array(chosen.astype(raw.dtype)).view(dtype)
         result = rows.is_in(values, members)
         assert result.equals(pc.is_in(values, value_set=members))
-    # The table of flags was used.
-    monkeypatch.delattr(rows, "IntegerFlags")
+    # Many members are looked up in one set, for any number of values.
+    members = pa.concat_arrays([members] * 20)
+    for part in (values, values[:7], values[:0]):
+        assert rows.is_in(part, members).equals(pc.is_in(part, value_set=members))
+    # Sets were made, and do not outlive their members.
+    assert id(members) in rows._SETS
+    key = id(members)
+    del members
+    assert key not in rows._SETS
+    monkeypatch.delattr(rows, "IntegerSet")
     with pytest.raises(NameError):
-        rows.is_in(values, members[:1])
+        rows.is_in(values, values[:1].drop_null())

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark import BasePath, Dataset, open_dataset
-from lance_spark.dataset.merge import _MAX_KEYS
+from lance_spark.dataset import merge as merging
 from lance_spark.errors import (
     AmbiguousMergeError,
     CommitConflictError,
@@ -172,9 +172,9 @@ def test_refused(
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("use_index", [True, False])
 def test_random_merges(tmp_path: Path, seed: int, use_index: bool) -> None:
-    """Also with an index, and with sources of more keys than a filter has."""
+    """Also with an index, and with sources of more keys than are looked up in it."""
     rng = np.random.default_rng(seed)
-    many = _MAX_KEYS * 2
+    many = 20_000
     table = pa.table({"k": rng.permutation(many)[: many // 2], "s": rng.random(many // 2)})
     theirs = written(tmp_path, "theirs", table.slice(0, 400))
     written(tmp_path, "ours", table.slice(0, 400))
@@ -196,6 +196,27 @@ def test_random_merges(tmp_path: Path, seed: int, use_index: bool) -> None:
         assert counts[0] == counts[1]
         order = [("k", "ascending"), ("s", "ascending")]
         assert ours.to_table().sort_by(order) == theirs.to_table().sort_by(order)
+
+
+def test_keys_of_each_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merge takes rows of the table only if they match, unless keys are compared as bytes."""
+    taken = []
+    monkeypatch.setattr(
+        merging,
+        "match_keys",
+        lambda target, source: taken.append(len(target[0])) or match_keys(target, source),
+    )
+    for number, (dtype, values) in enumerate(KEY_VALUES.items()):
+        keys = pa.array([*values, None], dtype)
+        table = pa.table({"k": keys, "v": np.arange(len(keys))})
+        theirs = written(tmp_path, f"{number}", table, data_storage_version="2.1")
+        source = pa.table({"k": keys.take(pa.array([len(values), 0, 1])), "v": [-1, -2, -3]})
+        result = upsert(open_dataset(theirs.uri).merge_insert("k")).execute(source)
+        assert (result["num_updated_rows"], result["num_inserted_rows"]) == (2, 1)
+        is_filtered = not (pa.types.is_floating(dtype) or dtype in UNFILTERED)
+        assert taken.pop() == (2 if is_filtered else len(keys)), dtype
+        read = result["dataset"].to_table()
+        assert sorted(read["v"].to_pylist()) == [-3, -2, -1, *range(2, len(keys))]
 
 
 def test_primary_key_and_inserted_keys(tmp_path: Path) -> None:
@@ -255,6 +276,9 @@ KEY_VALUES: dict[pa.DataType, list[object]] = {
     pa.timestamp("us"): [datetime.datetime(1970, 1, 1, 0, 0, second) for second in range(6)],
     pa.dictionary(pa.int8(), pa.string()): ["a", "b", "c"],
 }
+
+#: Types of keys, besides floats, by which a merge does not filter the table.
+UNFILTERED = (pa.bool_(), pa.binary(3), pa.dictionary(pa.int8(), pa.string()))
 
 
 @pytest.mark.parametrize("fewest", [0, key_matching._FEWEST_VALUES])
