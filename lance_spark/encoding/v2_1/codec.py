@@ -240,6 +240,8 @@ def has_payload(encoding: pb.CompressiveEncoding) -> bool:
 
 UIntArray = npt.NDArray[Any]
 
+#: Bits of integers that are wider than a word.
+WIDE_BITS = (128, 256)
 #: Maximum decoded bytes of a page: writers cut pages at a few MiB of values.
 _MAX_PAGE_BYTES = 1 << 30
 

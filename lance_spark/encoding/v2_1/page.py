@@ -280,9 +280,10 @@ def entries_of(
 # | bit-packed, runs, differences | the number of values times their width |
 # | dictionary | the number of values times all its items, as one item may be nearly all |
 # | constant | the number of rows times the value |
+# | compressed flat values | the number of values times their width |
 #
-# Each value with an offset or levels has sixteen bytes more. The size of values that a general
-# compressor compressed is not known, but a compressed dictionary begins with its length.
+# Each value with an offset or levels has sixteen bytes more. The size of other compressed values is
+# not known, but a compressed dictionary begins with its length.
 
 _FSST = 8
 #: Offset and levels of a value.
@@ -388,4 +389,6 @@ def _values(encoding: pb.CompressiveEncoding, stored: int, count: int) -> int | 
         return int(count * bits // 8) if bits else None
     if compression == "byte_stream_split":
         return stored
+    if compression == "general" and encoding.general.values.HasField("flat"):
+        return int(count * encoding.general.values.flat.bits_per_value // 8)
     return None

@@ -4,13 +4,16 @@
 values of the page                                    written as
 ====================================================  ==============================================
 all null, or none at all                              constant page
-one scalar and nulls (2.2 and later)                  constant page
+one scalar (2.2 and later)                            constant page; with nulls, the smaller of it
+                                                      and the page below
 256 bytes or more each, of one width                  full-zip, plain; vectors of bools with null
                                                       items: mini-blocks, plain
 strings too long for chunks                           full-zip; each value compressed if that pays
 few distinct (dictionary arrays always)               mini-blocks of positions, and a dictionary
 integers, floats, times of 8 to 64 bits               mini-blocks: the smallest of run lengths,
                                                       bit-packed and plain
+decimals, and others of 128 and 256 bits              mini-blocks: the low bytes that differ in a
+                                                      chunk, as frames of zstd; compressed, or plain
 strings, binaries                                     mini-blocks; compressed if that pays
 anything else                                         mini-blocks, plain
 ====================================================  ==============================================
@@ -44,7 +47,7 @@ from lance_spark.encoding.blocks import (
 from lance_spark.encoding.compression import compressed_share
 from lance_spark.encoding.levels import BoolArray, Levels
 from lance_spark.encoding.meta import EncodedPage, TooManyLevelsError
-from lance_spark.encoding.v2_1.codec import ChunkLimits, Encoded
+from lance_spark.encoding.v2_1.codec import WIDE_BITS, ChunkLimits, Encoded
 from lance_spark.encoding.v2_1.codecs import (
     bitpacking,
     compressed_strings,
@@ -54,6 +57,7 @@ from lance_spark.encoding.v2_1.codecs import (
     general,
     rle,
     variable,
+    wide_integers,
 )
 from lance_spark.encoding.v2_1.codecs import flat as byte_stream_split
 from lance_spark.encoding.v2_1.hints import NO_HINTS, Hints
@@ -270,6 +274,8 @@ def _light_size(block: FixedWidthBlock | VariableWidthBlock) -> float:
         packed = bitpacking.encoded_size(block)
         runs = rle.count_runs(block) * (block.bits_per_value // 8 + 1)
         size = min(size, packed, runs)
+    elif block.bits_per_value in WIDE_BITS:
+        size *= wide_integers.shares(block).best
     return size
 
 
@@ -278,6 +284,10 @@ def choose_fixed(
 ) -> Encoded:
     """Return the chunks of fixed-width values in their smallest encoding."""
     bits, count = block.bits_per_value, block.num_values
+    if bits in WIDE_BITS and hints.compression in (None, "fsst"):
+        wide = wide_integers.encode_chunks(block, limits)
+        if wide is not None:
+            return wide
     if hints.compression == "none" or bits not in (8, 16, 32, 64):
         encoded = flat.encode_chunks(block, limits)
         return compressed(encoded, hints)
@@ -340,6 +350,8 @@ _MAX_VALUES = 1 << 15
 #: Value bytes of a chunk; its header and levels must fit into 32 KiB with them in 2.1.
 _CHUNK_BYTES = 24 * 1024
 _LARGE_CHUNK_BYTES = 64 * 1024
+#: Constants take two bytes for each level. Above so many bytes, another page may be smaller.
+_SMALL_CONSTANT = 4096
 #: The first version in which constant pages have no levels.
 _SEPARATE_PLANES = (2, 3)
 #: The error for a single row, as longer pages are cut.
@@ -379,20 +391,32 @@ def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
         page = encode_small(values, column.levels, column.num_rows, version, constant=True)
         if page is not None:
             return page
+    constant = None
     if version >= (2, 2) and not pat.is_nested(dtype) and not pat.is_dictionary(dtype):
         scalar = uniform_scalar(values, live)
         if scalar is not None and (version < _SEPARATE_PLANES or _is_plain_scalar(column, scalar)):
-            return write_scalar(column, scalar)
+            constant = write_scalar(column, scalar)
+            if _stored_bytes(constant) <= _SMALL_CONSTANT:
+                return constant
     if plain and live is not None:
         page = encode_small(values, column.levels, column.num_rows, version, constant=False)
         if page is not None:
             return page
     try:
-        return _encode_block(column, to_block(values, live), hints, version)
+        page = _encode_block(column, to_block(values, live), hints, version)
+        if constant is not None and _stored_bytes(constant) <= _stored_bytes(page):
+            return constant
+        return page
     except (UnsupportedTypeError, InvalidInputError) as error:
+        if constant is not None:
+            return constant
         if f"column {path!r}" in str(error):
             raise
         raise type(error)(f"column {path!r}: {error}") from None
+
+
+def _stored_bytes(page: EncodedPage) -> int:
+    return sum(len(buffer) for buffer in page.buffers) + len(page.encoding)
 
 
 def _is_plain_scalar(column: LeafColumn, scalar: pa.Array) -> bool:

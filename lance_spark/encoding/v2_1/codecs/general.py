@@ -28,7 +28,9 @@ from lance_spark.encoding.compression import (
     message_of,
     scheme_of,
 )
+from lance_spark.encoding.levels import IndexArray
 from lance_spark.encoding.v2_1.codec import (
+    WIDE_BITS,
     ChunkBuffer,
     Chunks,
     Codec,
@@ -65,10 +67,27 @@ class GeneralCodec(Codec):
             strings = _strings(encoding.values, chunks)
             if strings is not None:
                 return strings
+        if scheme == "zstd" and _has_wide_integers(encoding.values, chunks):
+            from lance_spark.encoding.v2_1.codecs import wide_integers
+
+            bits = encoding.values.flat.bits_per_value
+            return wide_integers.decode_chunks(bits, chunks.buffers[0], chunks.num_values)
         first = inflate(scheme, chunks.buffers[0])
         return decode_chunks(
             encoding.values, Chunks((first, *chunks.buffers[1:]), chunks.num_values)
         )
+
+    def decode_some(
+        self, encoding: pb.General, chunks: Chunks, entries: IndexArray
+    ) -> DataBlock | None:
+        if scheme_of(encoding.compression) != "zstd":
+            return None
+        if not _has_wide_integers(encoding.values, chunks):
+            return None
+        from lance_spark.encoding.v2_1.codecs import wide_integers
+
+        bits = encoding.values.flat.bits_per_value
+        return wide_integers.decode_some(bits, chunks.buffers[0], chunks.num_values, entries)
 
     def decode_block(self, encoding: pb.General, data: Bytes, num_values: int) -> DataBlock:
         inner = decompress(scheme_of(encoding.compression), data)
@@ -104,6 +123,14 @@ def _strings(values: pb.CompressiveEncoding, chunks: Chunks) -> DataBlock | None
     from lance_spark.encoding.v2_1.codecs import compressed_strings
 
     return compressed_strings.decode_chunks(chunks.buffers[0], chunks.num_values, width)
+
+
+def _has_wide_integers(values: pb.CompressiveEncoding, chunks: Chunks) -> bool:
+    """Return whether compressed values are flat, and so wide that chunks can have the forms of
+    `wide_integers`.
+    """
+    is_wide = values.flat.bits_per_value in WIDE_BITS and not values.flat.HasField("data")
+    return is_wide and len(chunks.buffers) == 1
 
 
 def inflate(scheme: str, buffer: ChunkBuffer, max_size: int = _MAX_BYTES) -> ChunkBuffer:
