@@ -108,14 +108,14 @@ def frame(scheme: str, data: Bytes, level: int | None = None) -> bytes:
     return _codec(scheme, level).compress(data, asbytes=True)  # type: ignore[no-any-return]
 
 
-def compressed_share(pieces: Iterable[Bytes]) -> float:
+def compressed_share(pieces: Iterable[Bytes], scheme: str = "zstd") -> float:
     """Return the compressed size of a sample as a share of its bytes, with a quick compressor; 1
     for an empty sample.
     """
     before = after = 0
     for piece in pieces:
         before += len(piece)
-        after += len(compress("zstd", piece, 1))
+        after += len(compress(scheme, piece, 1))
     return after / before if before else 1.0
 
 

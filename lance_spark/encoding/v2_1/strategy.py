@@ -100,6 +100,11 @@ _LZ4_OVER_ZSTD = 1.4
 _PIECE = 16 * 1024
 #: Minimum saving of light encodings, so that their decoding is worth it.
 _WORTH = 0.9
+#: The same of a compressor after them, and the bytes below which none is tried.
+_WORTH_A_COMPRESSOR = 0.6
+_MIN_COMPRESSED = 2048
+#: Values of the hint with which samples choose a compressor.
+_AUTOMATIC = (None, "fsst")
 
 
 def uniform_scalar(values: pa.Array, live: BoolArray | None) -> pa.Array | None:
@@ -158,13 +163,14 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
         return None
     array = untyped(block)
     limit = count // hints.dict_divisor if hints.dict_divisor else count // 2
-    numbers = pa.types.is_integer(array.type)
+    cheap, share = _light_size(block), 1.0
+    # Numbers that can be packed gain little from a dictionary, other than floats.
+    numbers = pa.types.is_integer(array.type) and cheap < count * array.type.bit_width / 16
     guess = _guess(array)
     if guess.share_in_sample > (_SAMPLE_SHARE_OF_NUMBERS if numbers else _SAMPLE_SHARE):
         return None
     if guess.items * _SURE > limit:
         return None
-    cheap, share = _light_size(block), 1.0
     if isinstance(block, VariableWidthBlock) and guess.item_bytes > cheap * _LARGE_DICTIONARY:
         share = _compressed_share(block)
     # To build a dictionary costs more than all the rest, so a dictionary that will not pay is not
@@ -284,13 +290,13 @@ def choose_fixed(
 ) -> Encoded:
     """Return the chunks of fixed-width values in their smallest encoding."""
     bits, count = block.bits_per_value, block.num_values
-    if bits in WIDE_BITS and hints.compression in (None, "fsst"):
+    if bits in WIDE_BITS and hints.compression in _AUTOMATIC:
         wide = wide_integers.encode_chunks(block, limits)
         if wide is not None:
             return wide
     if hints.compression == "none" or bits not in (8, 16, 32, 64):
         encoded = flat.encode_chunks(block, limits)
-        return compressed(encoded, hints)
+        return compressed(encoded, hints, "zstd" if bits == 1 else "lz4")
     plain = count * bits // 8
     floats = pa.types.is_floating(column.leaf.field.type) and bits in (32, 64)
     general_too = hints.compression in ("lz4", "zstd")
@@ -300,12 +306,12 @@ def choose_fixed(
     run_bytes = runs * (bits // 8 + 1) if runs < count * hints.rle_threshold else plain + 1
     packed = bitpacking.encoded_size(block)
     if run_bytes < min(packed, plain * _WORTH):
-        return compressed(rle.encode_chunks(block, limits), hints)
+        return compressed(rle.encode_chunks(block, limits), hints, "zstd")
     if floats and general_too and hints.bss == "auto":
         return _split(block, hints, limits)
     if packed < plain * _WORTH:
-        return compressed(bitpacking.encode_chunks(block, limits), hints)
-    return compressed(flat.encode_chunks(block, limits), hints)
+        return compressed(bitpacking.encode_chunks(block, limits), hints, "zstd")
+    return compressed(flat.encode_chunks(block, limits), hints, "lz4")
 
 
 def _split(block: FixedWidthBlock, hints: Hints, limits: ChunkLimits) -> Encoded:
@@ -314,11 +320,24 @@ def _split(block: FixedWidthBlock, hints: Hints, limits: ChunkLimits) -> Encoded
     return general.compress_chunks(*encoded, scheme, hints.compression_level)
 
 
-def compressed(encoded: Encoded, hints: Hints) -> Encoded:
-    """Return chunks compressed, if the hints name a compressor."""
-    if hints.compression not in ("lz4", "zstd"):
+def compressed(encoded: Encoded, hints: Hints, automatic: str | None = None) -> Encoded:
+    """Return chunks compressed, if the hints name a compressor, or if a sample says that
+    `automatic` pays.
+    """
+    if hints.compression in ("lz4", "zstd"):
+        return general.compress_chunks(*encoded, hints.compression, hints.compression_level)
+    if automatic is None or hints.compression not in _AUTOMATIC:
         return encoded
-    return general.compress_chunks(*encoded, hints.compression, hints.compression_level)
+    first = encoded[1].buffers[0]
+    if int(first.sizes.sum()) < _MIN_COMPRESSED:
+        return encoded
+    picked = np.unique(np.linspace(0, len(first.sizes) - 1, 4).astype(np.int64))
+    ends = (first.starts + np.minimum(first.sizes, _PIECE))[picked].tolist()
+    starts = first.starts[picked].tolist()
+    pieces = [first.data[start:end] for start, end in zip(starts, ends, strict=True)]
+    if compressed_share(pieces, automatic) > _WORTH_A_COMPRESSOR:
+        return encoded
+    return general.compress_chunks(*encoded, automatic, 1)
 
 
 def choose_variable(block: VariableWidthBlock, hints: Hints, limits: ChunkLimits) -> Encoded:
