@@ -51,6 +51,7 @@ from tests.encoding.v2_1.mini_block_cases import (
     text_chunk,
     texts,
     vectors,
+    wide_integers,
     zipped,
     zipped_vectors,
 )
@@ -76,6 +77,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "rle lengths lz4 of packed": lambda: rle(plain, zipped("lz4", bits(6))),
     "general in general": nested_general,
     "byte planes": bare_planes,
+    "wide integers": lambda: wide_integers(signed=False),
+    "wide integers, signs": lambda: wide_integers(signed=True),
     "packed values": lambda: one_buffer(
         packed(64, 40), lambda part: pack(part.view("u8"), 40), reader=None
     ),

@@ -140,6 +140,52 @@ def nested_general() -> Case:
     )
 
 
+def wide_integers(*, signed: bool) -> Case:
+    """Decimals in Zstandard frames that repeat upper bytes; see `codecs.wide_integers`."""
+    values = numbers()
+    values = np.where(np.arange(len(values)) % 3 == 0, -values, values) if signed else values
+    words = np.stack([values, values >> 63], axis=1)
+    parts = cut(words)
+    make = signed_frame if signed else common_frame
+    chunks = chunks_of([[make(part)] for part in parts], [len(part) for part in parts])
+    dtype = pa.decimal128(20, 0)
+    array = pa.Array.from_buffers(dtype, len(values), [None, pa.py_buffer(words)])
+    return Case(array, mini(general(flat(128), "zstd"), chunks))
+
+
+def matches(literals: bytes, number: int, size: int, offset: bytes, last: bool) -> bytes:
+    """Return a block of Zstandard of matches that repeat 16 - `size` bytes after `size` literals.
+
+    - `offset`: The code of the offset, and the bits after it.
+    """
+    many = bytes([number]) if number < 128 else bytes([number >> 8 | 128, number & 255])
+    codes = bytes([0x54, size, offset[0], 16 - size - 3])
+    body = (len(literals) << 4 | 12).to_bytes(3, "little") + literals + many + codes + offset[1:]
+    return (len(body) << 3 | 4 | last).to_bytes(3, "little") + body
+
+
+def zstd_frame(size: int, blocks: bytes) -> bytes:
+    head = b"\x28\xb5\x2f\xfd\x60" + (size - 256).to_bytes(2, "little")
+    return size.to_bytes(8, "little") + head + blocks
+
+
+def signed_frame(part: np.ndarray) -> bytes:
+    literals = b"".join(row.tobytes()[:6] for row in part)
+    return zstd_frame(part.nbytes, matches(literals, len(part), 6, b"\x00\x01", True))
+
+
+def common_frame(part: np.ndarray) -> bytes:
+    rows = [row.tobytes() for row in part]
+    raw = (16 << 3).to_bytes(3, "little") + rows[0]
+    # The offset is 19 less 3: 16, and 3 in 4 bits, after the bit that ends the bits.
+    second = bytes([len(rows[1][:5]) << 3]) + rows[1][:5] + b"\x01"
+    second += bytes([0x54, 5, 4, 16 - 5 - 3, 0b10011])
+    head = (len(second) << 3 | 4).to_bytes(3, "little")
+    literals = b"".join(row[:5] for row in rows[2:])
+    rest = matches(literals, len(rows) - 2, 5, b"\x00\x01", True)
+    return zstd_frame(part.nbytes, raw + head + second + rest)
+
+
 def bare_planes() -> Case:
     encoding = CE(byte_stream_split=pb.ByteStreamSplit(values=flat(64)))
     return one_buffer(encoding, lambda part: part.view(np.uint8).reshape(-1, 8).T.tobytes())

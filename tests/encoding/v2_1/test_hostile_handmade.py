@@ -37,6 +37,8 @@ NAMES = [
     "rle lengths packed",
     "rle lengths lz4 of packed",
     "packed values",
+    "wide integers",
+    "wide integers, signs",
     "null items, general",
     "null items, inline packed",
     "packed struct, general inside",
