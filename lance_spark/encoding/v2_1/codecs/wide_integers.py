@@ -29,7 +29,8 @@ stored once (mode RLE), and a match takes no bits. A value takes k bytes. Any de
 Zstandard reads such frames. The reader of this package recognises them, and reads the literals
 where they are; it decompresses other frames.
 
-A chunk of other values is compressed, in the same page. The bytes before a frame are the length of
+A chunk of other values is compressed, in the same page. Pages whose values repeat are compressed by
+LZ4 instead: ``General { lz4, Flat }``. The bytes before a frame are the length of
 the values (`lance_spark.encoding.compression`). Specification: RFC 8878, section 3.1.1.
 """
 
@@ -55,6 +56,8 @@ from lance_spark.encoding.v2_1.codec import (
     gather,
     require_page_size,
 )
+from lance_spark.encoding.v2_1.codecs import flat as flat_values
+from lance_spark.encoding.v2_1.codecs import general
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
@@ -76,7 +79,7 @@ _SAMPLE_VALUES = 1024
 #: Minimum saving, so that the decoding is worth it.
 _WORTH = 0.9
 #: A compressor takes more time than literals to read, so it must save as much beside them.
-_COMPRESSOR_WORTH = 0.75
+_COMPRESSOR_WORTH = 0.6
 _LEVEL = 1
 
 
@@ -178,7 +181,7 @@ class Shares(NamedTuple):
 
     @property
     def is_compressed(self) -> bool:
-        """Whether a compressor encodes all chunks."""
+        """Whether LZ4 compresses all chunks."""
         return self.compressed < self.literal * _COMPRESSOR_WORTH
 
 
@@ -189,7 +192,7 @@ def shares(block: FixedWidthBlock) -> Shares:
     starts = np.unique(np.linspace(0, count - step, _SAMPLE).astype(np.int64)).tolist()
     pieces = [block.data[start * width : (start + step) * width] for start in starts]
     sizes = [form.size or width for piece in pieces for form in _forms(_words(piece, step, width))]
-    return Shares(sum(sizes) / (len(sizes) * width), compressed_share(pieces))
+    return Shares(sum(sizes) / (len(sizes) * width), compressed_share(pieces, "lz4"))
 
 
 def _words(data: Bytes, step: int, width: int) -> UIntArray:
@@ -236,6 +239,8 @@ def encode_chunks(block: FixedWidthBlock, limits: ChunkLimits) -> Encoded | None
     estimate = shares(block)
     if estimate.best > _WORTH:
         return None
+    if estimate.is_compressed:
+        return general.compress_chunks(*flat_values.encode_chunks(block, limits), "lz4")
     fit = min(limits.max_bytes // width, limits.max_values, _MAX_VALUES)
     step = 1 << max(fit, 1).bit_length() - 1
     full = count // step
@@ -247,7 +252,7 @@ def encode_chunks(block: FixedWidthBlock, limits: ChunkLimits) -> Encoded | None
     for chunks, of_chunk in parts:
         end = position + chunks * of_chunk * width
         values = _words(block.data[position:end], of_chunk, width)
-        pieces.append(_encode(values, compressed=estimate.is_compressed))
+        pieces.append(_encode(values))
         position = end
     before = bounds([len(piece.data) for piece in pieces])[:-1]
     starts = [piece.starts + start for piece, start in zip(pieces, before.tolist(), strict=True)]
@@ -263,10 +268,10 @@ def encode_chunks(block: FixedWidthBlock, limits: ChunkLimits) -> Encoded | None
     return pb.CompressiveEncoding(general=message), Chunks((buffer,), counts)
 
 
-def _encode(values: UIntArray, *, compressed: bool) -> ChunkBuffer:
-    """Return chunks of one number of values; `compressed`: by a compressor."""
+def _encode(values: UIntArray) -> ChunkBuffer:
+    """Return chunks of one number of values."""
     num_chunks = len(values)
-    forms = [_OTHER] * num_chunks if compressed else _forms(values)
+    forms = _forms(values)
     members: dict[_Form, list[int]] = {}
     for chunk, form in enumerate(forms):
         members.setdefault(form, []).append(chunk)
@@ -379,13 +384,10 @@ def _inflated(
     bits: int, buffer: ChunkBuffer, counts: IndexArray, chosen: IndexArray
 ) -> FixedWidthBlock:
     """Return the values of chunks that a compressor made."""
-    from lance_spark.encoding.v2_1.codecs.flat import FlatCodec
-    from lance_spark.encoding.v2_1.codecs.general import inflate
-
     part = ChunkBuffer(buffer.data, buffer.starts[chosen], buffer.sizes[chosen])
     num_values = counts[chosen]
-    inflated = inflate("zstd", part, int(num_values.sum()) * bits // 8)
-    return FlatCodec().decode_blocks(flat(bits).flat, inflated, num_values)
+    inflated = general.inflate("zstd", part, int(num_values.sum()) * bits // 8)
+    return flat_values.FlatCodec().decode_blocks(flat(bits).flat, inflated, num_values)
 
 
 def _groups(width: int, buffer: ChunkBuffer, counts: IndexArray) -> tuple[list[_Group], IndexArray]:
