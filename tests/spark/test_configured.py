@@ -18,9 +18,10 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.__main__ import main
+from lance_spark.spark.jvm import enable
 from tests.support import pages
 from tests.support.cells import ALL_CELLS
-from tests.support.spark.processes import JAVA_OPTIONS, environment
+from tests.support.spark.processes import JAVA_OPTIONS, environment, write_kept_jar
 from tests.support.spark.settings import INTERPRETED
 from tests.support.spark.versions import SPARK
 from tests.support.stores.azurite import free_port
@@ -97,8 +98,11 @@ def blocks_shown(lines: Rows) -> dict[str, Rows]:
 
 
 @pytest.fixture
-def configured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def configured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
     """Return the arguments of a Spark program with the settings that `conf` writes."""
+    monkeypatch.setattr(enable, "write_jar", write_kept_jar)
     arguments = ["--catalog", "lake", "--root", str(tmp_path / "lake"), "--session-catalog"]
     assert main(["conf", str(tmp_path), *arguments]) == 0
     assert "lake.name" in capsys.readouterr().out

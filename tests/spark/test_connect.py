@@ -20,11 +20,10 @@ import pyspark
 import pytest
 
 from lance_spark.errors import UnsupportedError
-from lance_spark.spark.jvm import connect
+from lance_spark.spark.jvm import connect, enable
 from lance_spark.spark.jvm.classes import EXTENSION
-from lance_spark.spark.jvm.enable import write_conf
 from tests.support.cells import ALL_CELLS
-from tests.support.spark.processes import environment
+from tests.support.spark.processes import environment, write_kept_jar
 from tests.support.spark.settings import INTERPRETED
 from tests.support.spark.versions import SPARK
 
@@ -325,7 +324,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[str]:
     """The address of a server that runs with the written configuration."""
-    write_conf(folder / "conf", root=str(folder / "lake"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(enable, "write_jar", write_kept_jar)
+        enable.write_conf(folder / "conf", root=str(folder / "lake"))
     settings = {**CONF, "spark.connect.grpc.binding.port": "0"}
     command = [
         *(str(SUBMIT), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),

@@ -13,7 +13,7 @@ import pytest
 
 from lance_spark.spark.jvm import classes
 from tests.support.cells import ALL_CELLS
-from tests.support.spark.processes import JAVA_OPTIONS, environment, make_home
+from tests.support.spark.processes import JAVA_OPTIONS, environment, make_home, write_kept_jar
 from tests.support.spark.settings import INTERPRETED
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
@@ -87,7 +87,7 @@ print(json.dumps([lance_spark.is_enabled(spark), "lance pushdown columns=[id:big
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with both jars, a table, a job, and a home that Spark can write to."""
     folder = tmp_path_factory.mktemp("extensions")
-    classes.write_jar(folder / "rule.jar")
+    write_kept_jar(folder / "rule.jar")
     (folder / "source").mkdir()
     (folder / "source" / "Other.java").write_text(SOURCE)
     with pytest.MonkeyPatch.context() as patch:

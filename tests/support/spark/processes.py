@@ -17,6 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from lance_spark.spark.jvm.classes import class_jar
+from lance_spark.spark.jvm.shims.pyspark_names import bare_jvm
+
 ROOT = Path(__file__).parents[3]
 #: A folder on the path of the Python processes of the shared session.
 WORKERS = Path(__file__).with_name("workers")
@@ -125,6 +128,13 @@ def archive_classes() -> None:
             check=True,
         )
         archive.rename(CLASSES)
+
+
+def write_kept_jar(path: Path) -> None:
+    """Write what `write_jar` writes: the classes are compiled once for a checkout, not each time."""
+    with bare_jvm() as jvm:
+        loader = jvm.java.lang.ClassLoader.getSystemClassLoader()
+        path.write_bytes(class_jar(jvm, loader, CLASS_CACHE))
 
 
 def environment(**more_variables: str) -> dict[str, str]:
