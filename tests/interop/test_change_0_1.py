@@ -153,7 +153,7 @@ CHANGES: list[Callable[[Dataset], None]] = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_changes(tmp_path: Path, change: Callable[[Dataset], None]) -> None:
     path, model = tmp_path / "t", tmp_path / "model"

@@ -39,7 +39,7 @@ def types_of(version: str, hint: str) -> list[str]:
     return [name for number, name in enumerate(TYPES) if (number + shift) % PART == 0]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("version", "hint"), [(version, hint) for version, hints in HINTS_OF.items() for hint in hints]
 )

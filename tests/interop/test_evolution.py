@@ -91,7 +91,7 @@ def test_columns_added(theirs: lance.LanceDataset) -> None:
     assert len(theirs.get_fragments()[0].data_files()) == 2
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 def test_columns_added_as_nulls(theirs: lance.LanceDataset) -> None:
     dtype = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
     theirs.add_columns(pa.schema([pa.field("later", dtype), pa.field("number", pa.float32())]))
@@ -109,7 +109,7 @@ def test_columns_added_as_nulls(theirs: lance.LanceDataset) -> None:
     assert checked_table["number"].null_count == checked_table.num_rows - 10
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 def test_columns_dropped(theirs: lance.LanceDataset) -> None:
     theirs.add_columns({"twice": "id * 2"})
     theirs.drop_columns(["text"])
@@ -136,7 +136,7 @@ def test_columns_merged(theirs: lance.LanceDataset) -> None:
     assert checked_table["half"].null_count == sum(i % 2 for i in checked_table["id"].to_pylist())
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 def test_rows_updated(theirs: lance.LanceDataset) -> None:
     theirs.update({"text": "'new'"}, where="id % 10 = 1")
     check(theirs)

@@ -66,7 +66,7 @@ def bits(table_read: pa.Table) -> pa.Table:
     return table_read.set_column(table_read.schema.get_field_index("f"), "f", floats)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2", "2.3"])
 def test_rows_are_those_that_arrow_keeps(tmp_path: Path, version: str, case: str) -> None:

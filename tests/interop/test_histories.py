@@ -14,7 +14,7 @@ import pytest
 from tests.support.cells import number_of
 from tests.support.histories.run import run
 
-HISTORIES = number_of(4, 1_000)
+HISTORIES = number_of(3, 1_000)
 GROUP = 4
 
 

@@ -151,7 +151,7 @@ def theirs(path: str, text: str) -> list[int]:
     return rows
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("text", SAME)
 def test_rows_are_those_of_pylance(path: str, text: str) -> None:
     rows = theirs(path, text)

@@ -101,7 +101,7 @@ def points(batch: pa.RecordBatch) -> list[Any]:
     return batch["point"].to_pylist()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("version", "stable", "name"),
     cells(["2.0", "2.1", "2.2"], [False, True], list(UPDATES)),
@@ -259,7 +259,7 @@ INDEXES = {
 CHANGED = {"number": 777, "word": "changed", "tags": ["changed"]}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("index_type", "who", "stable"), cells(list(INDEXES), ["own", "pylance"], [False, True])
 )

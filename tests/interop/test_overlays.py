@@ -86,7 +86,7 @@ def same(path: Path) -> pa.Table:
     return expected
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_overlays(tmp_path: Path, seed: int) -> None:
     randomness = random.Random(seed)

@@ -62,7 +62,7 @@ def with_row_ids(path: Path, ids: Any) -> None:
     (path / location.path).write_bytes(encode(proto, None, manifest.transaction_section))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 def test_at_every_version(path: Path) -> None:
     for version in versions_of(path):
         ours, theirs = both(path, version)
@@ -145,7 +145,7 @@ def test_rows_by_position(path: Path) -> None:
     same(table_read, ours.to_table(["_row_created_at_version"]).take(positions))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 def test_rows_by_id(path: Path) -> None:
     rng = np.random.default_rng(3)
     for version in versions_of(path):

@@ -128,7 +128,7 @@ def with_ids(table: pa.Table) -> pa.Table:
     return table.append_column("id", pa.array(np.arange(table.num_rows)))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_pylance_wrote(tmp_path: Path, seed: int) -> None:
     version = ["2.0", "2.1", "2.2", "2.3"][seed % 4]
@@ -151,7 +151,7 @@ def test_pylance_wrote(tmp_path: Path, seed: int) -> None:
     check(path, expected, rng, f"{version} seed {seed}")
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_take_from_written_tables(tmp_path: Path, seed: int) -> None:

@@ -155,7 +155,7 @@ def test_a_scan_of_few_rows(large: Path, reads: Reads, version: str) -> None:
         assert len(reads.of("data")) == 1
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("case", ["scattered", "run", "two"])
 def test_a_scan_of_few_survivors(tmp_path: Path, reads: Reads, version: str, case: str) -> None:

@@ -103,7 +103,7 @@ def rows_of(table: pa.Table) -> list[str]:
     return sorted(str(row) for row in table.to_pylist())
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize(
     ("name", "on", "clauses", "source"), CASES, ids=[case[0] for case in CASES]
@@ -168,7 +168,7 @@ def test_refused(
     assert ours.latest_version == theirs.version
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("use_index", [True, False])
 def test_random_merges(tmp_path: Path, seed: int, use_index: bool) -> None:

@@ -35,7 +35,7 @@ def write(data: pa.Table, path: Path, version: str, rows: int = 1 << 20, **optio
     )
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(("name", "version"), BOTH)
 def test_every_shape(tmp_path: Path, name: str, version: str) -> None:
     data = CASES[name](version)
@@ -45,7 +45,7 @@ def test_every_shape(tmp_path: Path, name: str, version: str) -> None:
     check_reads(tmp_path / "t")
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("gone", ["i % 3 = 1", "i > 4 and i != 97", "i < 60", "i >= 0"])
 def test_deleted_rows(tmp_path: Path, version: str, gone: str) -> None:
@@ -106,7 +106,7 @@ def later(path: Path, version: str, change: str) -> None:
 CHANGES = ["reader", "merge", "null", "other", "rename", "compact", "update", "upsert"]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_tables_that_changed(tmp_path: Path, version: str, change: str) -> None:

@@ -32,7 +32,7 @@ def sidecars(path: Path) -> dict[str, int]:
     return {file.name: file.stat().st_size for file in path.glob("data/*/*.blob")}
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     ("name", "version"), [(name, version) for name in CASES for version in VERSIONS]
 )
@@ -150,7 +150,7 @@ def shapes(values: blobs.Values) -> dict[str, pa.Table]:
     }
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("first_shape", ["marked", "extended", "minimal"])
 @pytest.mark.parametrize("second_shape", list(shapes([])))
@@ -220,7 +220,7 @@ LISTS: dict[str, Callable[[blobs.Values], tuple[pa.Array, pa.Field]]] = {
 }
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("shape", LISTS)
 @pytest.mark.parametrize("made_by", ["pylance", "us", "us, of the second kind"])
 def test_changes_of_lists(tmp_path: Path, shape: str, made_by: str) -> None:

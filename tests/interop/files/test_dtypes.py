@@ -309,7 +309,7 @@ def same(array: pa.Array, expected: pa.Array) -> bool:
     return bool(array.equals(expected))
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("name", "version"), PAIRS)
 def test_pylance_wrote(tmp_path: Path, name: str, version: str) -> None:
     array = CASES[name][1]()
@@ -321,7 +321,7 @@ def test_pylance_wrote(tmp_path: Path, name: str, version: str) -> None:
     check(path, expected)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("name", "version"), PAIRS)
 def test_pylance_reads_every_written_type(tmp_path: Path, name: str, version: str) -> None:
     array = CASES[name][1]()

@@ -100,7 +100,7 @@ def readable_by_pylance(path: Path, table: pa.Table, version: str) -> bool:
         return False
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("nulls", [False, True])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_only_tables_that_pylance_reads_are_written(

@@ -98,7 +98,7 @@ def stored(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table([storage], schema=schema)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", CASES)
 def test_both_ways(tmp_path: Path, name: str, version: str) -> None:

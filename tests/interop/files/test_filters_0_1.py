@@ -75,6 +75,10 @@ def test_filters_over_pages_equal_those_of_version_2_2(tmp_path: Path) -> None:
         assert ours.to_table(["id"], filters=[chosen]) == expected, chosen
 
 
+#: Random filters of a table.
+FILTERS_OF_A_TABLE = number_of(40, 60)
+
+
 def filtered_rows(count: int, seed: int) -> pa.Table:
     """Return rows with values in runs and at random: bounds of the types, signed zeros, NaN in a
     few batches, null strings.
@@ -162,7 +166,7 @@ def test_random_filters_over_pages(tmp_path: Path, seed: int) -> None:
     pylance = lance.dataset(ours)
     rng = np.random.default_rng(seed)
     num_partial = 0
-    for _ in range(60):
+    for _ in range(FILTERS_OF_A_TABLE):
         conditions = [random_filter(rng, table) for _ in range(int(rng.integers(1, 3)))]
         numbers = dataset.to_table(["id"], filters=conditions)["id"].to_pylist()
         expected = model.to_table(["id"], filters=conditions)["id"].to_pylist()
@@ -178,7 +182,7 @@ def test_random_filters_over_pages(tmp_path: Path, seed: int) -> None:
         for use_stats in (True, False):
             rows = pylance.to_table(["id"], filter=text, use_stats=use_stats)["id"].to_pylist()
             assert rows == expected, (text, use_stats)
-    assert num_partial > 20
+    assert num_partial > FILTERS_OF_A_TABLE // 3
 
 
 @pytest.mark.parametrize("value", ["b", "b" * 64, "\U0010ffff" * 16, b"b", b"\xff" * 64], ids=repr)

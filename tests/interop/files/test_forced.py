@@ -413,7 +413,7 @@ def check(path: Path, array: pa.Array, note: str) -> None:
     assert ours(path, positions).equals(array.take(pa.array(positions))), f"{note} take"
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("keys", FORCED)
 def test_pylance_wrote(tmp_path: Path, keys: str, version: str) -> None:
@@ -431,7 +431,7 @@ def test_pylance_wrote(tmp_path: Path, keys: str, version: str) -> None:
         check(path, array, f"{keys} {name}")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("keys", ASKED)
 def test_hints_choose_the_encoding_of_written_pages(

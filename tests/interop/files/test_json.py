@@ -110,7 +110,7 @@ def plain(dtype: pa.DataType) -> str:
     return str(dtype).replace("extension<arrow.json>", "string")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("name", "version"), [*PAIRS, ("plain", "0.1"), ("plain", "2.3")])
 def test_pylance_wrote(tmp_path: Path, name: str, version: str) -> None:
     path = str(tmp_path / "t.lance")
@@ -122,7 +122,7 @@ def test_pylance_wrote(tmp_path: Path, name: str, version: str) -> None:
         check(path, dataset.to_table())
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("name", "version"), PAIRS)
 def test_pylance_reads_written_json(tmp_path: Path, name: str, version: str) -> None:
     table = pa.table({"c": CASES[name][1]()})

@@ -147,7 +147,7 @@ def check(path: Path, expected: pa.Table) -> None:
     assert_same(pa.Table.from_batches(batches), expected, "batches")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("case", "version"), PAIRS, ids=NAMES)
 def test_pylance_wrote(tmp_path: Path, case: Callable[[], pa.Array], version: str) -> None:
     table = pa.table({"c": case()})
@@ -156,7 +156,7 @@ def test_pylance_wrote(tmp_path: Path, case: Callable[[], pa.Array], version: st
     check(path, lance.dataset(str(path)).to_table() if version == "2.0" else table)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("case", "version"),
     [pair for pair in PAIRS if pair[1] != "2.0"],

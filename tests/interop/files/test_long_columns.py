@@ -59,7 +59,7 @@ def pool() -> Iterator[pa.MemoryPool]:
     pa.set_memory_pool(usual)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("writer", "equal_values"),
     [("we", False), ("pylance", False), ("we", True)],

@@ -42,7 +42,7 @@ def matrix_table(pattern: str, nulls: str, rows: int, version: str) -> pa.Table:
     )
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("version", "pattern", "nulls", "rows"), CELLS)
 def test_tables_of_pylance_are_read(
     pylance: Pylance, tmp_path: Path, version: str, pattern: str, nulls: str, rows: int
@@ -56,7 +56,7 @@ def test_tables_of_pylance_are_read(
     assert_same(table_read, expected, f"{version} {pattern} {nulls} {rows}")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("version", "pattern", "nulls", "rows"), CELLS)
 def test_pylance_reads_written_tables(
     pylance: Pylance, tmp_path: Path, version: str, pattern: str, nulls: str, rows: int

@@ -133,7 +133,7 @@ KINDS = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("version", READ)
 def test_pylance_wrote(tmp_path: Path, version: str) -> None:
     names: set[str] = set()
@@ -146,7 +146,7 @@ def test_pylance_wrote(tmp_path: Path, version: str) -> None:
     assert names >= KINDS[version], KINDS[version] - names
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("version", WRITTEN)
 def test_random_access_to_written_columns(version: str) -> None:
     names: set[str] = set()

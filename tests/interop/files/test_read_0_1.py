@@ -108,7 +108,7 @@ def array_of(dtype: pa.DataType, rows: int, nulls: float, seed: int = 5) -> pa.A
     return pa.DictionaryArray.from_arrays(indices, items)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", TYPES)
 def test_every_type(tmp_path: Path, name: str) -> None:
     for rows, nulls in ((1_025, 0.3), (2_500, 0.0), (1, 1.0)):
@@ -118,7 +118,7 @@ def test_every_type(tmp_path: Path, name: str) -> None:
         check(theirs)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("group", [1, 7, 1_000, 1_024, 8_192])
 @pytest.mark.parametrize("rows", [1, 1_023, 1_024, 1_025, 5_000])
 def test_sizes_of_batches(tmp_path: Path, rows: int, group: int) -> None:
@@ -150,7 +150,7 @@ def nullable_items(dtype: pa.DataType) -> pa.DataType:
     return dtype
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("first", range(0, TABLES, GROUP))
 def test_random_tables(tmp_path: Path, first: int) -> None:
     for seed in range(first, min(first + GROUP, TABLES)):

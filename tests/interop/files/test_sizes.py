@@ -5,6 +5,7 @@ strings more than 1.1 times; and of Parquet's column with Snappy, no more than 1
 from __future__ import annotations
 
 import uuid
+from functools import cache
 from pathlib import Path
 
 import lance
@@ -56,7 +57,7 @@ def check(column_sizes: dict[str, tuple[int, int]], most: float = 1.2) -> None:
     assert not large
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("version", "pattern", "nulls"),
     [(*cell, nulls) for *cell, nulls, rows in CELLS if rows == ROWS and nulls != "all"],
@@ -65,6 +66,7 @@ def test_all_types(tmp_path: Path, version: str, pattern: str, nulls: str) -> No
     check(sizes(matrix_table(pattern, nulls, ROWS, version), tmp_path, version))
 
 
+@cache
 def realistic() -> pa.Table:
     rng = np.random.default_rng(1)
     known = ["".join(rng.choice(SYLLABLES, rng.integers(1, 5))) for _ in range(3_000)]
@@ -171,7 +173,7 @@ def test_beside_parquet(tmp_path: Path) -> None:
     assert sum(ours.values()) < 0.9 * sum(theirs)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("hint", [None, "fsst"])
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_strings(tmp_path: Path, version: str, hint: str | None) -> None:

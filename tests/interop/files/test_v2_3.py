@@ -109,7 +109,7 @@ def written(path: Path) -> list[WrittenPage]:
     return pages
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("nulls", NULLS)
 @pytest.mark.parametrize(
     ("pattern", "forced"),
@@ -137,7 +137,7 @@ def test_types(pylance: Pylance, tmp_path: Path, pattern: str, nulls: str, force
         assert "values.no_values" in chosen
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("rows", [0, 1, 1_024, 1_025])
 @pytest.mark.parametrize("forced", ["plain", "sparse"])
 def test_sizes(pylance: Pylance, tmp_path: Path, rows: int, forced: str) -> None:
@@ -243,7 +243,7 @@ LENGTHS = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("compression", [None, "none", "lz4", "zstd", "fsst"])
 def test_string_offsets(

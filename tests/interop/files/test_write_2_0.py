@@ -141,7 +141,7 @@ def check(path: Path, table: pa.Table) -> None:
     ours.close()
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("rows", [0, 1, 1000, 1025])
 @pytest.mark.parametrize("nulls", NULLS)
 @pytest.mark.parametrize("page_bytes", [8 << 20, 1500])
@@ -260,7 +260,7 @@ def test_indices_that_have_no_room_for_a_null(tmp_path: Path) -> None:
     check(tmp_path / "g.lance", table)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("first", range(0, TABLES, 25))
 def test_random_tables_in_small_pages(tmp_path: Path, first: int) -> None:
     for seed in range(first, min(first + 25, TABLES)):

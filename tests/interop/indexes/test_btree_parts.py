@@ -88,7 +88,7 @@ def _split(data: Path, cuts: list[int]) -> None:
     write(file, lookup, metadata)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", [pa.int64(), pa.float64()], ids=str)
 @pytest.mark.parametrize("cuts", [[], [3_000], [120, 3_300, 8_999]], ids=str)
 def test_answers_are_those_of_a_scan(dtype: pa.DataType, cuts: list[int], tmp_path: Path) -> None:

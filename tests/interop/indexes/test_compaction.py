@@ -56,7 +56,7 @@ def check_files(path: Path) -> None:
             assert result.num_rows == index.num_rows_indexed
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("stable", "defer"),
     [(False, False), (False, True), (True, False)],
@@ -99,7 +99,7 @@ def test_compacted_tables(
     assert all("  index: " in dataset.explain(filter=texts[0]) for texts in FILTERS.values())
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("builder", ["own", "pylance"])
 @pytest.mark.parametrize("compactor", ["own", "pylance"])
 def test_zones_of_rows_that_were_moved(tmp_path: Path, builder: str, compactor: str) -> None:

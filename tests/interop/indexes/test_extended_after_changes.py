@@ -51,7 +51,7 @@ def check(path: str, index_type: str, changed: set[int]) -> None:
     assert len([index for index in described if index.name == "c_idx"]) == 1
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("index_type", TYPES)
 @pytest.mark.parametrize("stable", [True, False], ids=["stable", ""])
 @pytest.mark.parametrize("change", ["update", "whole fragment", "merge"])
@@ -105,7 +105,7 @@ def test_a_column_that_pylance_rewrites(
 COMPACTIONS = [None, ("own", False), ("own", True), ("pylance", False), ("pylance", True)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("index_type", ["BTREE", "BITMAP", "LABEL_LIST", "INVERTED"])
 @pytest.mark.parametrize("mode", ["columns", "overlay"])
 @pytest.mark.parametrize("compaction", COMPACTIONS, ids=str)

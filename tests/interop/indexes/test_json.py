@@ -97,7 +97,7 @@ def is_used(path: Path, text: str) -> bool:
     return "js_idx (JSON)" in lance_spark.open_dataset(str(path)).explain(filter=text)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("who", ["own", "pylance"])
 @pytest.mark.parametrize(("json_path", "target"), CASES)
 def test_answers(tmp_path: Path, who: str, json_path: str, target: str) -> None:
@@ -150,7 +150,7 @@ def test_details_are_those_of_pylance(tmp_path: Path, target: str) -> None:
     assert details[0] == details[1]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("json_path", "texts", "others"),
     [

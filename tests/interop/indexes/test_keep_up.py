@@ -1,12 +1,13 @@
 """Changes of a table with indexes of all types: the answers by indexes are those of scans.
 
 Each step is done by one of the clients in turn. After it, both clients answer a filter by each
-index, a query of words, and one of the nearest vectors.
+index, a query of words, and one of the nearest vectors; in `make test` half of these by turns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 
 import lance_spark
 from lance_spark.indexes.text.queries import MatchQuery
-from tests.support.cells import ALL_CELLS
+from tests.support.cells import ALL_CELLS, every_other
 
 ROWS = 1_200
 #: Column, type of its index, and filters that the index answers.
@@ -37,6 +38,8 @@ if ALL_CELLS:
     CELLS += [("own", True), ("pylance", False)]
 WORDS = ["w3", "w17", "new"]
 VECTOR = pa.list_(pa.float32(), 6)
+#: Numbers the comparisons.
+TURNS = count()
 
 
 def vector(number: int) -> list[float]:
@@ -63,19 +66,20 @@ def rows(first: int, count: int) -> pa.Table:
 
 
 def check(path: Path, **version: Any) -> None:
-    """Compare the answers of both clients with scans."""
+    """Compare the answers of both clients with scans; half of the questions by turns."""
+    turn = next(TURNS)
     dataset = lance_spark.open_dataset(str(path), **version)
     oracle = lance.dataset(str(path))
     if "branch" in version:
         oracle = oracle.checkout_version((version["branch"], None))
     for column, (_, filters) in INDEXES.items():
-        for text in filters:
+        for text in every_other(filters, turn):
             scanned = dataset.to_table(["id"], filter=text, use_scalar_index=False)["id"]
             assert dataset.to_table(["id"], filter=text)["id"].equals(scanned), text
             ids = oracle.to_table(["id"], filter=text)["id"].to_pylist()
             assert sorted(ids) == sorted(scanned.to_pylist()), (column, text)
     texts = dataset.to_table(["id", "text"]).to_pydict()
-    for word in WORDS:
+    for word in every_other(WORDS, turn):
         scanned = sorted(
             number
             for number, text in zip(texts["id"], texts["text"], strict=True)
@@ -87,7 +91,7 @@ def check(path: Path, **version: Any) -> None:
         query = {"query": word, "columns": ["text"]}
         ids = oracle.to_table(["id", "_score"], full_text_query=query)["id"].to_pylist()
         assert sorted(ids) == scanned, word
-    for number in (17, 302, 2_050):
+    for number in every_other((17, 302, 2_050), turn):
         check_nearest(dataset, oracle, vector(number))
 
 
@@ -152,7 +156,7 @@ STEPS: dict[str, Callable[[str], object]] = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("builder", "stable"), CELLS)
 def test_answers_after_each_change(tmp_path: Path, builder: str, stable: bool) -> None:
     path = tmp_path / "t.lance"

@@ -65,7 +65,7 @@ def both(path: str, text: str, **options: object) -> list[list[int]]:
     ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("index_type", ["BITMAP", "BTREE"])
 @pytest.mark.parametrize("who", ["own", "pylance"])
 def test_all_but_frequent_values(tmp_path: Path, rows: pa.Table, index_type: str, who: str) -> None:

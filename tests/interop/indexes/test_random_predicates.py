@@ -22,7 +22,7 @@ from tests.interop.indexes import tables
 from tests.interop.indexes.random_predicates import Predicate, Predicates
 from tests.support.cells import ALL_CELLS, number_of
 
-PREDICATES = number_of(30, 500)
+PREDICATES = number_of(24, 500)
 ROWS = 3_000
 #: Columns of each type of index; all columns of single values if there are none.
 COLUMNS = {
@@ -65,7 +65,7 @@ def rows(ids: np.ndarray, version: str) -> pa.Table:
     )
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: "-".join(map(str, cell)))
 def test_answers_are_those_of_a_scan(cell: tuple[str, str, str, int, bool], tmp_path: Path) -> None:
     who, index_type, version, segments, stable = cell

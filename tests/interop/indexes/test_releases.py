@@ -97,7 +97,7 @@ def ids(table: Any) -> list[Any]:
     return sorted(table["id"].to_pylist())
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     ("release", "table", "state", "version"), STATES, ids=[" ".join(s[:3]) for s in STATES]
 )

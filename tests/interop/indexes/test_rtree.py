@@ -104,7 +104,7 @@ SOURCES = [
 ]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("encoding", "version", "stable", "who"),
     [
@@ -138,7 +138,7 @@ def test_both_clients_use_an_index(
     check(path)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("who", ["own", "pylance"])
 @pytest.mark.parametrize("compactor", ["own", "pylance"])
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_options(tmp_path: Path, options: dict[str, Any]) -> None:
         dataset.create_scalar_index("g", "RTREE", **options)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("who", ["own", "pylance"])
 @pytest.mark.parametrize("encoding", ["wkb", "point"])
 def test_values_of_overlays_that_are_newer(

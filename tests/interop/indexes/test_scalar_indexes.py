@@ -103,7 +103,7 @@ def indexed(
     return Indexed(path, index_type, number)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("column", FILTERS)
 def test_both_clients_use_an_index(indexed: Indexed, column: str) -> None:
     path = indexed.path
@@ -122,7 +122,7 @@ def test_both_clients_use_an_index(indexed: Indexed, column: str) -> None:
             assert pylance_ids(path, text) == expected, text
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("column", OWN_FILTERS)
 def test_conditions_of_this_package(indexed: Indexed, column: str) -> None:
     for text in every_other(OWN_FILTERS[column], indexed.number):

@@ -59,7 +59,7 @@ def matching_rows(dataset: Any, query: dict[str, Any]) -> list[Any]:
     return sorted(rows.to_pylist(), key=repr)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("name", INDEXES)
 def test_workers_build_and_one_commits(tmp_path: Path, name: str, stable: bool) -> None:

@@ -42,7 +42,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> lance_spark.Dataset:
     return lance_spark.write_dataset(pa.table(COLUMNS), str(path), mode="create")
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("index_type", ["BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER"])
 @pytest.mark.parametrize("name", list(COLUMNS))
 def test_each_type(table: lance_spark.Dataset, name: str, index_type: str) -> None:

@@ -273,7 +273,7 @@ class History:
         assert self.by_key(rows) == self.by_key(scanner.to_table())
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_a_table_that_changes(tmp_path: Path, seed: int) -> None:
     stream_batches._WRITERS.clear()

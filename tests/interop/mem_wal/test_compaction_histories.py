@@ -212,7 +212,7 @@ class History:
         }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_a_history(tmp_path: Path, seed: int) -> None:
     stream_batches._WRITERS.clear()

@@ -177,7 +177,7 @@ def _sstables(path: str, shard: str) -> list[tuple[int, str]]:
     )
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_a_fresh_read_is_the_newest_row_of_each_key(tmp_path: Path, seed: int) -> None:
     history = History(str(tmp_path / "t.lance"), seed)

@@ -39,7 +39,7 @@ KEYS: dict[str, tuple[list[pa.DataType], Any]] = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", KEYS)
 @pytest.mark.parametrize("writer", [OwnWriter, PylanceWriter])
 @pytest.mark.parametrize("few_rows", [0, PAGE])

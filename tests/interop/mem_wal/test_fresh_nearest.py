@@ -68,7 +68,7 @@ def pairs(rows: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
 def test_the_nearest_rows(path: str, metric: str) -> None:
     fresh, whole = lance_spark.open_dataset(path).fresh(), expected(path)

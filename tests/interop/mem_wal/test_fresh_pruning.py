@@ -55,7 +55,7 @@ def literal(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else str(value).lower()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("dtype", "is_identity"),
     [

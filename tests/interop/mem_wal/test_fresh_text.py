@@ -131,7 +131,7 @@ QUERIES: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("number", range(len(QUERIES)))
 def test_scores_are_those_of_pylance_after_the_rows_were_brought_in(
     tables: Tables, number: int

@@ -11,7 +11,7 @@ from tests.interop.shadow.expected import EXPECTED
 from tests.interop.shadow.outcomes import FINE, SAME, Case, compare
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case: Case, tmp_path: Path) -> None:
     result, theirs, own = compare(case, tmp_path)

@@ -23,7 +23,7 @@ CASES: list[tuple[str, bool, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_right_indexes(case: tuple[str, bool, dict[str, Any]], tmp_path: Path) -> None:
     who, stable_row_ids, options = case

@@ -54,7 +54,7 @@ def check(path: Path, query: Any, **options: Any) -> None:
     assert scores == pytest.approx(expected, rel=3e-6, abs=1e-5)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("stable_row_ids", "merge", "compacted"),
     [(False, None, False), (False, 0, True), (True, 0, False), (True, 1, True)],

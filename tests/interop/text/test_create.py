@@ -63,7 +63,7 @@ def close(scores: dict[int, float]) -> Any:
     return pytest.approx(scores, rel=3e-6, abs=1e-5)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_both_clients_use_an_index(
     case: tuple[bool, str, int | None, int, dict[str, Any]],

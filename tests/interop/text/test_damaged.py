@@ -24,6 +24,7 @@ from lance_spark.indexes.text import wand
 from lance_spark.indexes.text.build import stored_parts
 from lance_spark.table.indexes import sections
 from tests.fixtures.tables import fixtures, unpack
+from tests.support.cells import number_of
 
 QUERIES = [
     q.MatchQuery("w1 w2 w17", "s"),
@@ -68,7 +69,7 @@ def test_damaged_files(
     }
     errors = 0
     try:
-        for _ in range(60):
+        for _ in range(number_of(40, 60)):
             data = bytearray(content)
             for _ in range(rng.choice([1, 1, 3, 30])):
                 data[rng.randrange(len(data))] = rng.randrange(256)

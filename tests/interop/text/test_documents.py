@@ -102,7 +102,7 @@ def _scores(dataset: Any, query: Any) -> dict[int, float]:
     return dict(zip(rows["id"].to_pylist(), rows["_score"].to_pylist(), strict=True))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("seed", range(TABLES))
 def test_random_documents(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)

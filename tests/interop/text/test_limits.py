@@ -27,7 +27,7 @@ from tests.interop.text.tables import (
 )
 from tests.support.cells import number_of
 
-QUERIES = number_of(10, 25)
+QUERIES = number_of(7, 25)
 LIMITS = (0, 1, 2, 7, 40, 5000)
 
 
@@ -38,7 +38,7 @@ def expected_rows(dataset: Any, query: Any, **options: Any) -> list[tuple[float,
     return sorted(zip(negative, table["_rowaddr"].to_pylist(), strict=True))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("stable_row_ids", "merge", "compacted"),
     [

@@ -31,7 +31,7 @@ from tests.support.cells import number_of
 QUERIES = number_of(5, 12)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("stable_row_ids", [False, True])
 @pytest.mark.parametrize("who", ["own", "pylance"])
 def test_changes_after_an_index(who: str, stable_row_ids: bool, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ CASES: list[tuple[str, bool, int, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_segments_become_one(
     case: tuple[str, bool, int, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

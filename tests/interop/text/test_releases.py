@@ -32,7 +32,7 @@ def scores(dataset: Any, **options: Any) -> list[float]:
     return values
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("fixture", INDEXED, ids=str)
 def test_indexes_of_releases(fixture: Fixture, releases: Unpack) -> None:
     path = fixture.path(releases)

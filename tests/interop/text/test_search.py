@@ -37,7 +37,7 @@ CASES: list[tuple[bool, str, int | None, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_random_queries(case: tuple[bool, str, int | None, dict[str, Any]], tmp_path: Path) -> None:
     stable_row_ids, version, merge, options = case

@@ -27,7 +27,7 @@ from tests.interop.text.tables import (
 )
 from tests.support.cells import number_of
 
-QUERIES = number_of(8, 20)
+QUERIES = number_of(6, 20)
 
 
 @pytest.mark.parametrize(("stable_row_ids", "merge"), [(False, 0), (True, 0), (False, 1)])

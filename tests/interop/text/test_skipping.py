@@ -72,7 +72,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return result
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("query", QUERIES, ids=str)
 def test_best_rows(query: Any, path: Path, decoded: list[float]) -> None:
     every = own_scores(path, query)
@@ -86,7 +86,7 @@ def test_best_rows(query: Any, path: Path, decoded: list[float]) -> None:
             assert 0 < sum(decoded) < 0.6
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("most", [0.0, 1.0])
 @pytest.mark.parametrize("query", [*QUERIES, "none w2 w3 w69"], ids=str)
 def test_best_rows_of_decoded_postings(

@@ -65,7 +65,7 @@ def close(scores: dict[int, float]) -> Any:
     return pytest.approx(scores, rel=3e-6, abs=1e-5)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", VOCABULARIES)
 def test_pylance_finds_tokens(name: str, tmp_path: Path) -> None:
     words = sorted(set(VOCABULARIES[name]))
@@ -132,7 +132,7 @@ WRITTEN: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("number", range(len(WRITTEN)), ids=lambda number: str(WRITTEN[number]))
 def test_both_clients_merge_segments(number: int, tmp_path: Path) -> None:
     """Merge with every other number of segments; `make test-long` tries all of them."""

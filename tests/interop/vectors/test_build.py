@@ -80,7 +80,7 @@ def assert_valid(dataset: Dataset, name: str = "v_idx") -> None:
     assert result.is_valid, result
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("index_type", "metric"), every_other(itertools.product(TYPES, ["l2", "cosine", "dot"]), 0)
 )

@@ -83,7 +83,7 @@ def query(seed: int, column: str) -> Any:
     return rng.normal(size=DIMENSION).astype(np.float32)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("column", [*TYPES, "st.v", "multi"])
 def test_metrics_and_types(path: Path, column: str, metric: str) -> None:

@@ -153,7 +153,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
     return cache(lambda release: unpack(release, tmp_path_factory.mktemp(release), VECTORS))
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("release", "table", "versions"), TABLES, ids=[" ".join(t[:2]) for t in TABLES]
 )

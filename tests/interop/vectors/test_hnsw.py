@@ -71,7 +71,7 @@ def segment_of(uri: str) -> VectorSegment:
     return segment
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "metric"),
     [
@@ -98,7 +98,7 @@ def test_recall(name: str, metric: str, tmp_path: Path) -> None:
         assert less.mean() < 0.01 + 3 * error, (client, uri, less.mean(), error)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("index_type", "metric"), every_other(itertools.product(TYPES, ["l2", "cosine", "dot"]), 0)
 )
@@ -257,7 +257,7 @@ RELEASES = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("release", "table"), RELEASES, ids=[" ".join(item) for item in RELEASES])
 def test_graphs_of_old_releases(release: str, table: str, tmp_path: Path) -> None:
     """They have node 0 on all levels, and a row too few in the numbers of the upper ones."""

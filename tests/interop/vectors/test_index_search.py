@@ -66,7 +66,7 @@ def check_searches(path: Path, seed: int, metric: str = "l2", absolute: float = 
     check_equal(path, {"column": "v", "q": q, "metric": other})
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("index", KINDS, ids=lambda index: "-".join(map(str, index[:2])))
 def test_kinds_and_metrics(index: tuple[str, str, dict[str, Any]], tmp_path: Path) -> None:
     name, metric, options = index

@@ -26,7 +26,7 @@ def vectors(count: int, seed: int) -> np.ndarray[Any, Any]:
     return (centers[chosen] + random.standard_normal((count, DIMENSION))).astype(np.float32)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("index_type", "metric"),
     [

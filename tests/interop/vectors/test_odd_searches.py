@@ -86,7 +86,7 @@ SEARCHES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
 def test_parameters(path: Path, search: dict[str, Any]) -> None:
     check_equal(path, {"column": "v", "q": QUERY, "k": 10, "nprobes": 4, "ef": 5_000, **search})
@@ -141,7 +141,7 @@ def test_queries_that_are_infinitely_far(path: Path, value: float) -> None:
     check_equal(path, {**nearest, "use_index": False})
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -206,7 +206,7 @@ def test_an_empty_table(tmp_path: Path, builder: Any) -> None:
     assert check(tmp_path).num_rows == 20
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("index_type", BUILT)
 def test_empty_partitions(tmp_path: Path, index_type: str, builder: Any) -> None:
     """One centroid is far from all vectors; later, all rows of a partition are deleted."""
@@ -229,7 +229,7 @@ def test_empty_partitions(tmp_path: Path, index_type: str, builder: Any) -> None
     check(tmp_path)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("index_type", "stable"), cells(["IVF_FLAT", "IVF_SQ", "IVF_HNSW_FLAT"], [False, True])
 )

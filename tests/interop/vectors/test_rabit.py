@@ -78,7 +78,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("metric", "num_bits", "dimension", "dtype"), CASES)
 def test_codes_of_pylance(
     metric: str, num_bits: int, dimension: int, dtype: Any, tmp_path: Path
@@ -157,7 +157,7 @@ def _check_extra(
     assert own < angles(level) * (1.05 if quantizer.num_bits < 7 else 1.25) + 1e-6
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("metric", "num_bits"), every_other(itertools.product(METRICS, [1, 5, 9]), 0)
 )

@@ -143,7 +143,7 @@ CELLS = [
 ]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("shape", "index_name", "metric"), CELLS)
 def test_recall(shape: str, index_name: str, metric: str, tmp_path: Path) -> None:
     vectors = data_set(shape, ROWS)

@@ -22,7 +22,7 @@ from tests.support.cells import number_of
 from tests.support.interop.tables import random_table
 from tests.support.spark.converted import converted
 
-TABLES = number_of(100, 1_000)
+TABLES = number_of(60, 1_000)
 FLIPS = number_of(100, 20_000)
 #: Reads all rows of messages, also of messages with changed bytes.
 HELPER = """

@@ -104,7 +104,7 @@ def frames(
     return table, spark.read.parquet(paths["t.parquet"])
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("condition", [*PUSHED, *RETURNED])
 def test_rows_are_those_of_parquet(frames: tuple[Any, Any], condition: str) -> None:
     query, expected = (frame.where(condition).select("id", "words") for frame in frames)

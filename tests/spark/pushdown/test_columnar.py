@@ -225,7 +225,7 @@ def answers() -> dict[str, list[str]]:
     return {}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("setting", SETTINGS, indirect=True)
 def test_answers_equal_those_over_parquet(
     frames: tuple[Any, Any], answers: dict[str, list[str]], setting: str

@@ -103,7 +103,7 @@ def rows_of(frame: Any) -> list[str]:
     return sorted(map(repr, frame.collect()))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("ansi", "on_driver"), [("true", False), ("false", True)])
 def test_values_are_those_of_parquet(
     spark: Any,
@@ -159,7 +159,7 @@ def test_a_limit_of_groups(
         assert groups.limit(3).count() == 3
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("ansi", ["true", "false"])
 @pytest.mark.parametrize("on_driver", [False, True], ids=["tasks", "driver"])
 def test_sums_that_do_not_fit(

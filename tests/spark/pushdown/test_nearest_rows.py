@@ -81,7 +81,7 @@ def equal(frames: tuple[Any, Any], query: Callable[[Any], Any]) -> Any:
     return nearest
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("column", VECTOR_COLUMNS)
 def test_orders_of_all_types(frames: tuple[Any, Any], column: str, function: str) -> None:
@@ -92,7 +92,7 @@ def test_orders_of_all_types(frames: tuple[Any, Any], column: str, function: str
         equal(frames, lambda f, o=order, k=key: f.select("id", k).orderBy(o, "id").limit(60))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("query", "is_asked"),
     [

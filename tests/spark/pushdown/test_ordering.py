@@ -58,7 +58,7 @@ def normalized(frame: Any, keys: list[str]) -> list[str]:
     return [repr(row) for row in frame.select(*columns).collect()]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("keys", SORTS, ids=lambda keys: keys[0])
 def test_partitions_are_in_sparks_order(
     spark: Any,
@@ -118,7 +118,7 @@ QUERIES: list[tuple[str, Callable[[Any], Any], int]] = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("query", "saved"), [query[1:] for query in QUERIES], ids=[query[0] for query in QUERIES]
 )
@@ -162,7 +162,7 @@ TOPS: list[tuple[Callable[[Any], Any], str]] = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("query", "scan"), TOPS)
 def test_first_rows(
     spark: Any,
@@ -226,7 +226,7 @@ def changed_table(spark: Any, sorted_table: Path, tmp_path_factory: pytest.TempP
     return path
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", SCANS)
 def test_scans_return_rows_in_order(spark: Any, changed_table: Path, name: str) -> None:
     reader = spark.read.format("lance").option("target_rows_per_partition", 300)

@@ -105,7 +105,7 @@ def expected(path: str, columns: list[str], **chosen: Any) -> list[str]:
     )
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("item", [str(item) for item in [*NUMBERS, *WIDER]])
 def test_items_equal_the_items_that_pylance_reads(
     spark: Any, frame: Any, path: str, item: str
@@ -169,7 +169,7 @@ def test_without_generated_code(spark: Any, frame: Any, path: str) -> None:
             spark.conf.set(name, value)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "query",
     [

@@ -121,7 +121,7 @@ def _skip_before_4_3(spark: Any) -> None:
         pytest.skip("scans report no keys with this setting")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("how", ["inner", "left", "full", "left_anti"])
 def test_joins(spark: Any, load: Callable[..., Any], how: str) -> None:
     def query() -> Any:
@@ -130,7 +130,7 @@ def test_joins(spark: Any, load: Callable[..., Any], how: str) -> None:
     check(spark, query)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("key", ["word", "date", "day"])
 def test_types(spark: Any, load: Callable[..., Any], key: str) -> None:
     def query() -> Any:
@@ -190,7 +190,7 @@ def test_arrays_and_rows(spark: Any, load: Callable[..., Any]) -> None:
         check(spark, query)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("key", ["day", "word", "date"])
 def test_one_side_is_shuffled(spark: Any, load: Callable[..., Any], key: str) -> None:
     _skip_before_4_3(spark)
@@ -349,7 +349,7 @@ def _update_column(path: Path) -> None:
     lance.LanceDataset.commit(path, operation, read_version=dataset.version)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "change", [_append, _mixed, _some_nulls, _update, _overlay, _update_column]
 )

@@ -121,7 +121,7 @@ def ways(
         spark.conf.unset(key)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", SHOP)
 def test_shop(ways: Run, name: str) -> None:
     off, tasks, local = ways(SHOP[name])

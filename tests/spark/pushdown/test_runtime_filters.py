@@ -173,7 +173,7 @@ FILTERED = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", JOINS)
 def test_joins_give_the_rows_of_parquet(
     spark: Any, views: Callable[[], None], folder: str, name: str
@@ -189,7 +189,7 @@ def test_joins_give_the_rows_of_parquet(
     assert rows_of(frame) == expected
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "settings",
     [

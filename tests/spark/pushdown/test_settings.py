@@ -250,7 +250,7 @@ def test_conditions_in_options_agree_with_spark_or_are_refused(
         assert (refused, refused_too) == (None, None)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("with_rule", [False, True], ids=["alone", "pushdown"])
 def test_conditions_of_streams_agree_with_spark_or_are_refused(
     spark: Any, pushdown: Callable[..., None], parquet: str, tmp_path: Path, with_rule: bool

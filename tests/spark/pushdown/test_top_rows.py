@@ -82,7 +82,7 @@ ORDERS = [
 DIRECTIONS, NULLS = ["asc", "desc"], ["nulls_first", "nulls_last"]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("nulls", NULLS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_orders_of_all_types(frames: tuple[Any, Any], direction: str, nulls: str) -> None:
@@ -96,7 +96,7 @@ def test_orders_of_all_types(frames: tuple[Any, Any], direction: str, nulls: str
         assert repr(top) == repr(expected), name
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("query", "is_asked"),
     [
@@ -156,7 +156,7 @@ def test_first_rows_are_read_on_the_driver(
         assert list(map(repr, top.collect())) == list(map(repr, other.collect()))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "query",
     [

@@ -67,7 +67,7 @@ def assert_close(actual: list[Any], expected: list[Any], tolerance: float) -> No
             np.testing.assert_allclose(left, right, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.skipif(SPARK < (4, 2), reason="Spark 4.2 is the first with such functions")
 @pytest.mark.parametrize("codegen", ["CODEGEN_ONLY", "NO_CODEGEN"])
 @pytest.mark.parametrize("function", list(BUILT_IN))

@@ -55,7 +55,7 @@ def is_found(frame: Any) -> bool:
     return "LocalTableScan" in plan
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -141,7 +141,7 @@ def test_options_that_disable_reads_on_the_driver(
         read(driver_read_bytes=-1)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("limit", [1, 9_899, 9_900, 9_901, 30_000, 39_600, 39_601, 100_000])
 def test_a_limit_is_exact_without_spark(
     read: Callable[..., Any], local: Switch, table: str, limit: int

@@ -87,7 +87,7 @@ class Trees:
         return op(self.draw.choice(["and", "or"]), self.tree(depth - 1), self.tree(depth - 1))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_filters_keep_the_rows_for_which_they_are_true(
     path: str, rows: list[dict[str, Any]], seed: int

@@ -101,7 +101,7 @@ def table(catalog: TestCatalog) -> TestCatalog:
     return catalog
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("case", CHANGES, ids=str)
 def test_changes_of_columns(table: TestCatalog, case: str) -> None:
     change, expected, versions = CHANGES[case]

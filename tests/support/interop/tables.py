@@ -18,7 +18,7 @@ from tests.support.cells import number_of
 Vector = np.ndarray
 
 #: Random tables in each suite.
-TABLES = number_of(80, 10_000)
+TABLES = number_of(60, 10_000)
 
 PATTERNS: dict[str, Callable[[int, np.random.Generator], Vector]] = {
     "constant": lambda n, rng: np.full(n, 12345, dtype=np.int64),
