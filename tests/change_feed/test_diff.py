@@ -34,7 +34,7 @@ Update = transaction_pb2.Transaction.Update
 OLD_ROWS = ("delete", "update_preimage")
 #: Most versions of a feed over several ones.
 SPAN = 8
-HISTORIES = number_of(4, 100)
+HISTORIES = number_of(3, 100)
 
 
 def feed(uri: str, first: int, last: int, columns: list[str] | None = None) -> pa.Table:

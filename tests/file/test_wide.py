@@ -56,7 +56,7 @@ def numbered(data: bytes) -> tuple[Schema, dict[int, int]]:
     return reader.schema, {node.id: at for at, node in enumerate(nodes)}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("write", [by_pylance, by_us])
 def test_one_column_of_many(

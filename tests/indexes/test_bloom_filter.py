@@ -113,7 +113,7 @@ def without_value_type(content: IndexContent, dtype: pa.DataType | None) -> Inde
     return replace(content, metadata=metadata)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("column", COLUMNS)
 def test_files_are_those_of_pylance(path: Path, column: str) -> None:
     if column not in column_names(lance.dataset(str(path)).schema.empty_table()):

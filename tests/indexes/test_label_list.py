@@ -145,7 +145,7 @@ def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return path
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("condition", FILTERS)
 def test_both_clients_use_an_index(table: Path, condition: str) -> None:
     expected = rows(table, condition, indexed=False)
@@ -158,7 +158,7 @@ def test_both_clients_use_an_index(table: Path, condition: str) -> None:
         assert "ScalarIndexQuery" in oracle.scanner(filter=condition).explain_plan()
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "condition",
     [

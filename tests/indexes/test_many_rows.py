@@ -88,7 +88,7 @@ def check(dataset: Dataset) -> int:
     return searches
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("stable", "version"), [(False, "2.0"), (True, "2.2")])
 def test_tasks_find_the_rows_of_a_scan(tmp_path: Path, stable: bool, version: str) -> None:
     dataset = made(tmp_path / "t", stable=stable, version=version)

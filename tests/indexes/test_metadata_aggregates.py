@@ -135,7 +135,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("column", COLUMNS)
 def test_every_type(path: Path, column: str) -> None:
     assert check(path, column) == (True, True)
@@ -362,7 +362,7 @@ def test_btree_and_zone_map_together(tmp_path: Path) -> None:
     assert check(path, "sparse") == (True, False)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_random_changes(tmp_path: Path, seed: int) -> None:
@@ -440,7 +440,7 @@ def test_files_that_an_aggregate_reads(tmp_path: Path, monkeypatch: pytest.Monke
     assert not [name for name in opens if "_indices" in name]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("index_type", ["ZONEMAP", "BTREE"])
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.3"])
 def test_every_file_version(tmp_path: Path, version: str, index_type: str) -> None:

@@ -65,7 +65,7 @@ def test_every_character_is_folded_as_by_pylance(tmp_path: Path) -> None:
     same_files(tmp_path, [f"q7{chr(point)}z9" for point in CHARACTERS])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("chunk", "version"), [(5, "2.0"), (97, "2.1"), (1 << 22, "2.2")])
 def test_files_are_those_of_pylance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, version: str
@@ -153,7 +153,7 @@ def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return path
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     "condition",
     [

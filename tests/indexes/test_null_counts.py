@@ -84,7 +84,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("column", COLUMNS)
 def test_every_type(folder: Path, column: str) -> None:
     assert counted(folder / "False", column) == (ROWS, 0)

@@ -46,7 +46,7 @@ def test_numbers(seed: int) -> None:
     compare(pc.equal(days, 3))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("sample", [1 << 14, 10])
 @pytest.mark.parametrize("seed", range(12))
 def test_texts(seed: int, sample: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("column", COLUMNS)
 def test_files_are_those_of_pylance(path: Path, column: str, rows_per_zone: int | None) -> None:
     options = {} if rows_per_zone is None else {"rows_per_zone": rows_per_zone}

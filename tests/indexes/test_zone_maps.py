@@ -76,7 +76,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("text", TEXTS)
 def test_same_rows_as_without_zone_maps(path: Path, text: str) -> None:
     dataset = lance_spark.open_dataset(str(path))

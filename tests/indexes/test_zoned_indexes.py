@@ -136,7 +136,7 @@ def test_overlaid_fragments_are_read(
     assert [part.fragment.id for task in plan for part in task.slices] == [0]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("index_type", KINDS)
 @pytest.mark.parametrize("who", ["own", "pylance"])
 @pytest.mark.parametrize("stable", [False, True])

@@ -193,7 +193,7 @@ def check(path: Path, model: Model, ids: dict[int, int] | None) -> None:
     assert manifests(path)[-1].next_row_id == model.next_key
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_random_changes(tmp_path: Path, batch: int) -> None:

@@ -101,7 +101,7 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("condition", CONDITIONS, ids=lambda condition: str(condition)[:60])
 def test_rows_are_those_of_arrow(dataset: lance_spark.Dataset, condition: pc.Expression) -> None:
     kept = table().filter(condition)["u"].to_pylist()

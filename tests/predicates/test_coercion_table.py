@@ -138,7 +138,7 @@ def check(frame: DataFrame, rows: pa.RecordBatch, texts: list[str], settings: Sq
     return refused / len(texts)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("column", COLUMNS)
 def test_literals(
     frame: DataFrame, rows: pa.RecordBatch, settings: SqlSettings, column: str

@@ -214,7 +214,7 @@ ZONES = [
 ]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("many", [kernels.to_local, kernels.to_instants, kernels.starts_of_days])
 def test_arrays_of_times_are_converted_like_single_times(

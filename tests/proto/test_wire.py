@@ -192,7 +192,7 @@ def test_page_encodings(tmp_path: Path, version: str) -> None:
     )
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("version", "stable_row_ids"), HISTORIES)
 def test_history_of_a_table(tmp_path: Path, version: str, stable_row_ids: bool) -> None:
     roots = tables.write_history(tmp_path, version, stable_row_ids)

@@ -103,7 +103,7 @@ def test_columns_that_were_added_or_are_nested(tmp_path: Path) -> None:
     assert rows.equals(lance.dataset(tmp_path).to_table().select(rows.column_names))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize(
     "condition",

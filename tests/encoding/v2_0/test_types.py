@@ -51,7 +51,7 @@ def holds_strings(dtype: pa.DataType) -> bool:
 MANY = pytest.param(70_000, marks=pytest.mark.slow)
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("rows", [0, 1, 1023, 1024, 1025, MANY])
 @pytest.mark.parametrize("name", TYPES)
 def test_values_are_those_of_pylance(name: str, rows: int, tmp_path: Path) -> None:

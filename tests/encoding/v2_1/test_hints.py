@@ -97,7 +97,7 @@ def table_with(metadata: dict[str, str]) -> pa.Table:
     return pa.table(arrays, schema=pa.schema(fields))
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize(("key", "value"), [(k, v) for k, vs in GOOD.items() for v in vs])

@@ -110,7 +110,7 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("options", CASES, ids=str)
 def test_tokens_are_those_of_pylance(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -69,7 +69,7 @@ SHAPES = (
 )
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("shape", SHAPES)

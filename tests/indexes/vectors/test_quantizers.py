@@ -93,7 +93,7 @@ def coded(quantizer: ScalarQuantizer, vector: Array) -> list[int]:
     return [min(max(int(item), 0), 255) for item in scaled]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("metric", FLOATS)
 @pytest.mark.parametrize("quantizer_type", QUANTIZER_TYPES)

@@ -133,7 +133,7 @@ def answer(table: Any, nearest: dict[str, Any], options: dict[str, Any]) -> list
     return rows.drop_columns(["v"]).to_pylist()
 
 
-@pytest.mark.parametrize("seed", range(number_of(6, 200)))
+@pytest.mark.parametrize("seed", range(number_of(4, 200)))
 def test_equal_to_a_search_after_a_compaction(tmp_path: Path, seed: int) -> None:
     table = RandomTable(tmp_path, seed, INDEXES[seed % len(INDEXES)])
     table.change()

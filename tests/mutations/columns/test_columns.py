@@ -129,7 +129,7 @@ NESTED: list[Step] = [
 CHILD = pa.schema([pa.field("st", pa.struct([pa.field("c", pa.int32())]))])
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("version", VERSIONS)

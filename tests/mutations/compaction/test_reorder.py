@@ -67,7 +67,7 @@ def reordered(table: OpenTable, ids: list[int], parts: int = 3) -> list[Reordere
     return results
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("index", ["", "BTREE", "BITMAP"])
 def test_rows_come_in_order(tmp_path: Path, stable: bool, index: str) -> None:

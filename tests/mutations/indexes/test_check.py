@@ -60,7 +60,7 @@ def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return path
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("who", ["own", "pylance"])
 def test_indexes_of_both_clients_are_valid(tmp_path: Path, source: Path, who: str) -> None:
     path = tmp_path / "t.lance"
@@ -124,7 +124,7 @@ def checked(path: Path) -> IndexCheck:
     return lance_spark.open_dataset(str(path)).check_index("i")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("index_type", TYPES)
 @pytest.mark.parametrize("stable", [False, True], ids=["plain", "stable"])
 def test_a_small_index_is_valid(tmp_path: Path, index_type: str, stable: bool) -> None:
@@ -359,7 +359,7 @@ EDITS = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("index_type", "name", "edit", "text"), EDITS, ids=[f"{edit[0]}: {edit[3]}" for edit in EDITS]
 )

@@ -115,7 +115,7 @@ def compare(path: Path, name: str) -> None:
         assert sorted(ids) == expected, text
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize(("index_type", "name"), CASES)
 def test_an_index_of_parts_is_that_of_all_rows(
@@ -145,7 +145,7 @@ def texts_of(files: dict[str, pa.Table]) -> dict[str, Any]:
     return {name: table.to_pydict() for name, table in tables.items()}
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("client", ["own", "pylance"])
 @pytest.mark.parametrize("stable_row_ids", [False, True], ids=["addresses", "stable"])
@@ -196,7 +196,7 @@ def test_segments_are_merged_without_rows(
     compare(path, name)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("defer", [False, True], ids=["remapped", "reused"])
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def rows(first: int, count: int) -> pa.Table:
     return pa.table([ids, texts, column(points, "point")], schema=pa.schema(fields))
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("retrain", [False, True])
 @pytest.mark.parametrize("merged", [0, 1])
 @pytest.mark.parametrize("index_type", list(OPTIONS))
@@ -62,7 +62,7 @@ def test_parameters_are_kept(tmp_path: Path, index_type: str, merged: int, retra
         assert dataset.to_table(["id"], full_text_query=query)["id"].to_pylist() == [3500]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("merged", [0, 1])
 @pytest.mark.parametrize("index_type", list(OPTIONS))
 def test_moved_rows_are_covered(tmp_path: Path, index_type: str, merged: int) -> None:

@@ -143,7 +143,7 @@ def pylances_merge(uri: str) -> None:
 MOVES = [compaction, pylances_compaction, update, update_of_all, pylances_update, pylances_merge]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("concurrent_change", MOVES)
 @pytest.mark.parametrize("change", [*FILTERS, *NUMBERS])
 def test_moved_rows_are_not_ignored(uri: str, change: Change, concurrent_change: Other) -> None:

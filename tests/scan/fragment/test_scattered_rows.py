@@ -50,7 +50,7 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("together", [0, 64])
 @pytest.mark.parametrize("columns", [None, ["word"], ["inner.b", "list"], ["key"], []])
 def test_rows_are_those_of_a_scan(

@@ -4,7 +4,6 @@ every session; and the check of the Python of Spark's workers.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -14,46 +13,14 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import lance
-import pyarrow as pa
 import pytest
 
 from lance_spark import __version__
 from lance_spark.errors import UnsupportedError
 from lance_spark.spark.jvm import enable
 from lance_spark.spark.jvm.classes import write_jar
-from tests.support.cells import ALL_CELLS
 from tests.support.spark.processes import ROOT, environment
 
-JOB = """
-import json, sys
-from pyspark.sql import SparkSession
-import lance_spark
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-builder = builder.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
-for line in open(sys.argv[1]):
-    if line.startswith("spark."):
-        builder = builder.config(*line.split())
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
-before = lance_spark.is_enabled(spark)
-redacted = spark.conf.get("spark.sql.redaction.options.regex")
-lance_spark.enable(spark)
-frame = spark.read.format("lance").load(sys.argv[2])
-plan = frame.where("id > 3").select("id")._jdf.queryExecution().executedPlan().toString()
-loader = spark._jvm.java.lang.Class.forName("org.lancespark.Extension").getName()
-part = frame.limit(12_000)
-assert len(part.collect()) == 12_000
-counted = part._jdf.queryExecution().executedPlan().collectLeaves().head().metrics()
-counts = [counted.apply(name).value() for name in ("numFragmentsScanned", "numFragmentsSkipped")]
-store = spark._jsparkSession.sharedState().statusStore()
-spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-last = store.executionsList().last()
-shown = {metric.name(): metric.accumulatorId() for metric in (last.metrics().apply(i) for i in range(last.metrics().size()))}
-values = store.executionMetrics(last.executionId())
-shown = [values.apply(shown[name]) for name in ("fragments scanned", "fragments skipped")]
-print(json.dumps([before, lance_spark.is_enabled(spark), plan.count("lance pushdown"), frame.count(), loader, counts, shown, redacted]))
-"""
 ENABLE = """
 from pyspark.sql import SparkSession
 import lance_spark
@@ -93,18 +60,6 @@ def test_conf_turns_push_down_on(tmp_path: Path) -> None:
         line.split() for line in fragment.read_text().splitlines() if line[:6] == "spark."
     )
     assert settings["spark.sql.redaction.options.regex"] == enable.REDACTION_FOR_CLUSTERS
-
-
-@pytest.mark.skipif(not ALL_CELLS, reason="test_connect has a server with the written settings")
-def test_a_configured_session(tmp_path: Path) -> None:
-    run("-m", "lance_spark", "conf", str(tmp_path / "made"))
-    fragment = tmp_path / "made" / "lance-spark-defaults.conf"
-    # With fewer rows, the query would be answered while it is planned.
-    rows = pa.table({"id": range(20_000), "g": range(20_000)})
-    lance.write_dataset(rows, str(tmp_path / "t.lance"), max_rows_per_file=5_000)
-    result = json.loads(run("-c", JOB, str(fragment), str(tmp_path / "t.lance")).splitlines()[-1])
-    assert result[:-1] == [True, True, 1, 20_000, "org.lancespark.Extension", [3, 1], ["3", "1"]]
-    assert result[-1] == enable.REDACTION_FOR_CLUSTERS
 
 
 def test_an_impossible_folder_is_a_one_line_error(tmp_path: Path) -> None:

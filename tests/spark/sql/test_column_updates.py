@@ -45,7 +45,7 @@ def rows(root: Path, table: str) -> list[dict[str, Any]]:
     return sorted(read, key=lambda row: row["id"])
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("assigned", "new"),
     [
@@ -124,7 +124,7 @@ def test_an_error_leaves_no_files(spark: Any, root: Path, table: str) -> None:
     assert files(root, table.partition(".")[2]) == files_before
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("statement", "moves"),
     [

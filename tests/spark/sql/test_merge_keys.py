@@ -59,7 +59,7 @@ def source(expressions: str) -> str:
     return f"(SELECT * FROM VALUES {expressions} AS x(k)) s"
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("condition", "expressions", "parts"),
     [
@@ -203,7 +203,7 @@ MERGED = "WHEN MATCHED THEN UPDATE SET v = s.v + 10 WHEN NOT MATCHED THEN INSERT
 FEW = [(0, 10), (1000, 11), (2000, 12), (3000, 13), (4000, 14)]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("query", "keys", "expected"),
     [

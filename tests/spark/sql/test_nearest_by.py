@@ -61,7 +61,7 @@ def rows_of(frame: Any) -> list[Any]:
     return sorted((tuple(row) for row in frame.collect()), key=str)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("how", "by"),
     [

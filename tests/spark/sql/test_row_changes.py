@@ -149,7 +149,7 @@ def test_hidden_columns_are_read_and_not_assigned(spark: Any, root: Path) -> Non
     assert [(row["id"], row["v"]) for row in read(root, "hidden")] == [(1, 5)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [

@@ -35,7 +35,7 @@ def save(frame: Any, path: Path, mode: str | None, source: str, **options: str) 
     return ""
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mode", MODES)
 def test_modes_mean_what_they_mean_for_parquet(
     spark: Any, tmp_path: Path, mode: str | None

@@ -139,7 +139,7 @@ def overwrite(uri: str) -> None:
     write_dataset(pa.table({"id": [10, 11, 12, 13], "v": [5] * 4}), uri, "overwrite")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("change", "other_change"),
     [
@@ -170,7 +170,7 @@ def conflict(uri: str) -> None:
     open_dataset(uri).update({"v": 7}, [("id", "==", 2)], mode="columns")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("change", SOME_CHANGES)
 def test_addresses_of_unmoved_rows_stay_valid(
     spark: Any, path: Path, meanwhile: Meanwhile, change: Change

@@ -730,7 +730,7 @@ def test_a_query_goes_on_over_restarts_compaction_and_vacuum(
         stream(uri)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("versions", [1, 2, 3])
 def test_a_query_does_not_go_on_in_another_table(
     stream: Stream, tmp_path: Path, versions: int
@@ -795,7 +795,7 @@ def test_columns_added_or_renamed_later(stream: Stream, tmp_path: Path) -> None:
     assert sorted(row[1:4] for row in changes) == [(40, None, "insert"), (50, 100, "insert")]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("columnar", "by_name"),
     [(True, False), (True, True), (False, False)],

@@ -79,7 +79,7 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable ids"])
 def test_both_modes_agree_with_pylance(

@@ -86,7 +86,7 @@ def columns(table: LanceTable, spark: Any) -> None:
 CHANGES = [update, update_columns, merge, replace_where, optimize, sort, columns]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_changes(spark: Any, tmp_path: Path, change: Callable[[LanceTable, Any], None]) -> None:
     results = []
@@ -144,7 +144,7 @@ def stream(spark: Any, source: Path, table: Path, checkpoint: Path, **options: s
         query.stop()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("existing", [False, True])
 def test_streams(spark: Any, tmp_path: Path, existing: bool) -> None:
     source, table, checkpoint = tmp_path / "s", tmp_path / "t", tmp_path / "c"

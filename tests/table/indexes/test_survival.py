@@ -92,7 +92,7 @@ def table(stable: bool, tmp_path_factory: pytest.TempPathFactory) -> str:
     return build(tmp_path_factory.mktemp("indexed") / "table", stable=stable)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", CHANGES)
 def test_indexes_stay_right_after_each_change(name: str, table: str, tmp_path: Path) -> None:
     ours, theirs = copy(table, tmp_path / "ours"), copy(table, tmp_path / "theirs")

@@ -36,7 +36,7 @@ from tests.table.operations.word_tables import (
 )
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_new_rows_beside_moved_ones_get_ids_with_each_attempt(tmp_path: Path) ->
         assert not item.to_proto().inline_created_at_versions
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["rows", "columns"])
 @pytest.mark.parametrize("index_type", ["BTREE", "BITMAP", "ZONEMAP"])

@@ -191,7 +191,7 @@ CHANGES: dict[str, Callable[[Path], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_changes_of_tables_with_external_sequences(
     pair: tuple[Path, Path], change: Callable[[Path], Any]

@@ -52,7 +52,7 @@ def encoded(tokens: list[bytes], numbers: np.ndarray) -> bytes:
     return content
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("step", [1000, 1 << 20])
 @pytest.mark.parametrize("case", range(len(TOKENS) + len(RANDOM)))
 def test_tokens_are_read_again(case: int, step: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def values(spark: Any, expressions: list[str]) -> Any:
     return spark.sql("SELECT * FROM VALUES " + ", ".join(f"({e})" for e in expressions) + " t(s)")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("condition", "expressions", "expected", "num_keys"),
     [

@@ -69,7 +69,7 @@ def rows_by_id(path: Path, version: int | None = None) -> dict[int, Row]:
     return {row.pop("_rowid"): row for row in table.to_pylist()}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("seed", [5, 12, 21, 23, 25, 26, 27, 29, 30, 37, 38])
 def test_clauses_agree_with_the_model(
     spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +17,9 @@ from lance_spark.mutations import commits
 from lance_spark.mutations.rows import update as row_update
 from lance_spark.table.operations.update import Update
 from lance_spark.table.primary_key import primary_key
-from tests.spark.table.merge.upsert_at_once import wait_for
 from tests.spark.table.tables import checked, left_over
-from tests.support.cells import ALL_CELLS
-from tests.support.spark.processes import environment
 
 KEY = "lance-schema:unenforced-primary-key"
-SCRIPT = Path(__file__).with_name("upsert_at_once.py")
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False, metadata={KEY: "true"}), ("v", pa.string())]
 )
@@ -136,45 +128,6 @@ def test_invalid_sources_are_refused(spark: Any, tmp_path: Path) -> None:
     assert table.upsert(new.select("id").distinct()).num_inserted_rows == 1
     assert lance.dataset(plain).merge_insert() is not None
     assert checked(plain).count_rows() == 2
-
-
-@pytest.mark.skipif(not ALL_CELLS, reason="test_pairs has two processes that insert one key")
-def test_two_processes_insert_one_key(spark: Any, tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    keyed(path, enable_stable_row_ids=True)
-    theirs = [(100, "theirs"), (101, "only theirs"), (3, "theirs")]
-    their_process = subprocess.Popen(
-        [sys.executable, str(SCRIPT), str(path), str(tmp_path), json.dumps(theirs)],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    attempts = 0
-    commit = commits.commit_rows
-
-    def together(*arguments: Any, **options: Any) -> Any:
-        nonlocal attempts
-        attempts += 1
-        wait_for(tmp_path / "ready", their_process.poll)
-        (tmp_path / "go").touch()
-        return commit(*arguments, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_update, "commit_rows", together)
-        source = spark.createDataFrame([(100, "ours"), (102, "only ours")], "id bigint, v string")
-        ours = LanceTable.forPath(spark, str(path)).upsert(source)
-    output, _ = their_process.communicate(timeout=240)
-    results = {"ours": dataclasses.asdict(ours), "theirs": json.loads(output.splitlines()[-1])}
-    after = values_by_id(path)
-    later = max(results, key=lambda name: results[name]["version"])
-    assert sorted(result["version"] for result in results.values()) == [2, 3]
-    assert after[100] == later
-    assert (after[3], after[101], after[102]) == ("theirs", "only theirs", "only ours")
-    assert len(after) == 13
-    # The second process found the key of the first at its second attempt.
-    assert attempts == (2 if later == "ours" else 1)
-    assert sum(result["num_inserted_rows"] for result in results.values()) == 3
-    assert results[later]["num_inserted_rows"] == 1
 
 
 def test_pylance_inserts_the_key_at_the_same_time(

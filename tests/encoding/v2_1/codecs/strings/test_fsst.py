@@ -136,7 +136,7 @@ def test_any_table(data: st.DataObject, times: int) -> None:
     assert strings_of(block) == [plain[value] for value in values]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("position", [0, 1, 40000, 70001, -1])
 @pytest.mark.parametrize("literal", [0, 255])
 def test_one_escape_among_many_codes(position: int, literal: int) -> None:
@@ -220,7 +220,7 @@ def _texts(dtype: pa.DataType) -> pa.Array:
     return pa.array(texts, mask=rng.random(ROWS) < 0.1).cast(dtype)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("dtype", [pa.string(), pa.large_string(), pa.list_(pa.string())], ids=str)
 def test_rows_that_pylance_wrote_as_fsst(

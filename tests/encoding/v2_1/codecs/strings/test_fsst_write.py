@@ -141,7 +141,7 @@ def table(structural: str | None = None) -> pa.Table:
     return pa.table(arrays, pa.schema(fields))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("version", [(2, 1), (2, 2)])
 @pytest.mark.parametrize("structural", [None, "fullzip"])
 def test_pylance_reads(
