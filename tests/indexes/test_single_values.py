@@ -80,30 +80,3 @@ def test_deleted_rows(tmp_path: Path) -> None:
     assert values_by_index(tmp_path, "value") is None
     lance.dataset(tmp_path).delete("value = 4 or value = 1")
     assert values_by_index(tmp_path, "value") == [2]
-
-
-def test_random_changes(tmp_path: Path) -> None:
-    """Whatever happened to the table, an answer is right."""
-    rng = np.random.default_rng(7)
-    answers = 0
-    for number in range(12):
-        path = tmp_path / str(number)
-        days = rng.integers(0, 3, rng.integers(1, 4)).tolist()
-        write(path, [pa.array([None if day == 2 else day] * 9, pa.int32()) for day in days])
-        for _ in range(3):
-            dataset = lance.dataset(path)
-            match rng.integers(0, 6):
-                case 0:
-                    dataset.delete(f"id = {rng.integers(0, 9)}")
-                case 1:
-                    dataset.update({"value": "1"}, where=f"id < {rng.integers(0, 9)}")
-                case 2:
-                    values = pa.array([int(rng.integers(0, 2))] * 5, pa.int32())
-                    rows = pa.table({"id": np.arange(5), "value": values})
-                    lance.write_dataset(rows, path, mode="append")
-                case 3:
-                    dataset.optimize.compact_files()
-                case _:
-                    dataset.optimize.optimize_indices()
-            answers += values_by_index(path, "value") is not None
-    assert answers > 5
