@@ -6,7 +6,7 @@ stream:
 
 | read on the driver | if |
 | --- | --- |
-| rows without filters | they are at most 10,000 rows, of 4 MiB in Spark |
+| rows without filters, or without nulls | they are at most 10,000 rows, of 4 MiB in Spark |
 | filtered rows, aggregates | at most 2,000 rows result, of 4 MiB in Spark; 10,000 if indexes show |
 | | how many; the columns to decode have at most `driver_read_bytes` in Spark (128 MiB by |
 | | default) |
@@ -123,7 +123,9 @@ def read_on_driver(
         is_bounded = is_bounded or plan.options.is_search or partitions[0].search_cost is not None
         is_bounded = is_bounded or _load_blobs(partitions) or bool(plan.request.keys)
         threads = _threads(plan)
-        max_rows = _MAX_FILTERED_ROWS if _is_filtered(partitions) else _MAX_ROWS
+        max_rows = _MAX_ROWS
+        if _is_filtered(partitions) and not all(map(_tests_null_only, partitions)):
+            max_rows = _MAX_FILTERED_ROWS
         if not is_bounded and _is_decided_by_indexes(plan, partitions):
             max_rows = _MAX_ROWS
             if _num_rows(partitions) > max_rows:
@@ -253,9 +255,11 @@ def _leaves_many_rows(
     is_remote = plan.dataset._table.store.reads_at_once > 1
     # A read in vain costs as many requests as a sample.
     many = _MAX_FILTERED_ROWS * _SAMPLE_FACTOR if is_remote else minimum
-    if not is_scattered and rows >= many and all(map(_tests_null_only, partitions)):
+    if not is_scattered and all(map(_tests_null_only, partitions)):
         # Spark adds such filters to the columns of joins. A sample would cost requests.
-        return True
+        if rows >= many:
+            return True
+        minimum = _MAX_ROWS
     if rows < minimum or (
         is_remote and (_decoded_bytes(plan, partitions) or 0) <= _UNSAMPLED_BYTES
     ):

@@ -338,6 +338,18 @@ def _first_scan(plan: Any) -> Any:
     return leaves.apply(0).scan()
 
 
+def test_equal_scans_of_a_query_are_planned_once(spark: Any, shop: dict[str, str]) -> None:
+    query = spark.sql(
+        "with kept as (select g, count(*) n from items where id > 1 group by g) "
+        "select a.n, b.n from kept a join kept b on a.g = b.g join items c on a.g = c.id"
+    )
+    leaves = query._jdf.queryExecution().optimizedPlan().collectLeaves()
+    planned = [leaves.apply(i).scan().planInputPartitions() for i in range(leaves.size())]
+    identity = spark._jvm.java.lang.System.identityHashCode
+    first, second, other = map(identity, planned)
+    assert first == second != other
+
+
 def test_equal_scans_of_a_query_run_once(spark: Any, shop: dict[str, str]) -> None:
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     try:

@@ -30,7 +30,7 @@ import scala.collection.Iterator;
  * has the keys of its header. If the reader has read the rows already, or partitions have keys, its
  * data are an Arrow stream of the rows, or of the values of the keys.
  */
-final class PlanReply {
+final class PlanReply implements Cloneable {
   static final String FIELD = "__lance_request";
 
   /** Key of the metadata by which the reader of a table by name gets its options. */
@@ -40,10 +40,14 @@ final class PlanReply {
   static final String COLUMNAR = "yes";
 
   final InputPartition[] partitions;
-  final PartitionReaderFactory factory;
+
+  /** Makes the readers of the partitions, which report to the counters. */
+  PartitionReaderFactory factory;
 
   /** What tasks read of the partitions. */
-  final ReadCounts counts;
+  ReadCounts counts;
+
+  private final PythonDataSourceReadInfo info;
 
   final long rows;
   final long bytes;
@@ -82,9 +86,8 @@ final class PlanReply {
   final PartitionKeys keys;
 
   private PlanReply(
+      PythonDataSourceReadInfo info,
       InputPartition[] partitions,
-      PartitionReaderFactory factory,
-      ReadCounts counts,
       long rows,
       long bytes,
       String version,
@@ -98,9 +101,8 @@ final class PlanReply {
       FreshSources fresh,
       PartitionKeys keys,
       InternalRow[] driverRows) {
+    this.info = info;
     this.partitions = partitions;
-    this.factory = factory;
-    this.counts = counts;
     this.rows = rows;
     this.bytes = bytes;
     this.version = version;
@@ -225,14 +227,10 @@ final class PlanReply {
               ? new PythonInputPartition(i, pickle)
               : new KeyedPartition(i, pickle, keys.values(i)));
     }
-    ReadCounts counts = new ReadCounts(partitions.size());
-    SparkContext.getOrCreate().register(counts);
-    boolean isColumnar = COLUMNAR.equals(header.get("columnar"));
     long[] fragments = reply.numbers("fragments");
-    return new PlanReply(
+    PlanReply planned = new PlanReply(
+        info,
         (InputPartition[]) partitions.toArray(new InputPartition[partitions.size()]),
-        factory(table, options, info, packedOutput, counts, isColumnar),
-        counts,
         ((Number) header.get("rows")).longValue(),
         ((Number) header.get("bytes")).longValue(),
         (String) header.get("at"),
@@ -248,6 +246,32 @@ final class PlanReply {
         "rows".equals(header.get("data"))
             ? Rows.of(reply.bytes, reply.start, reply.length, output)
             : null);
+    planned.count(table, options, packedOutput);
+    return planned;
+  }
+
+  /**
+   * Returns the reply for another scan with an equal request.
+   *
+   * @param packedOutput columns of the partitions, some of which may be packed
+   */
+  PlanReply again(
+      RequestTable table, CaseInsensitiveStringMap options, StructType packedOutput) {
+    try {
+      PlanReply copy = (PlanReply) clone();
+      copy.count(table, options, packedOutput);
+      return copy;
+    } catch (CloneNotSupportedException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  /** Gives the tasks counters, which are those of one scan. */
+  private void count(
+      RequestTable table, CaseInsensitiveStringMap options, StructType packedOutput) {
+    counts = new ReadCounts(partitions.length);
+    SparkContext.getOrCreate().register(counts);
+    factory = factory(table, options, info, packedOutput, counts, isColumnar());
   }
 
   /** Returns the order that a list of columns names. */

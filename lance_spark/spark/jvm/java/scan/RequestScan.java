@@ -1,6 +1,7 @@
 package org.lancespark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -293,7 +294,14 @@ public class RequestScan
   synchronized PlanReply reply() {
     if (reply == null) {
       StructType sent = Packing.schema(output, packed, DataTypes.BinaryType);
-      reply = PlanReply.to(request, table, options, output, sent);
+      Object asked = Arrays.asList(new Object[] {table.schema(), options, output, json()});
+      PlanReply known = table.snapshot.reply(asked);
+      if (known == null) {
+        reply = PlanReply.to(request, table, options, output, sent);
+        table.snapshot.keep(asked, reply);
+      } else {
+        reply = known.again(table, options, sent);
+      }
     }
     return reply;
   }

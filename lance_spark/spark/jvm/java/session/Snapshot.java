@@ -30,6 +30,8 @@ final class Snapshot {
   /** By which requests of the query know each other. */
   private final String query = UUID.randomUUID().toString();
 
+  private final Map replies = new HashMap();
+
   /** Whether a request has had the options of the other tables. */
   private boolean areSent;
 
@@ -102,6 +104,19 @@ final class Snapshot {
       tables.put(identity, version);
     }
     return version;
+  }
+
+  /**
+   * Returns the reply to an equal request of the query, or null: a common part of a query, which
+   * Spark writes out wherever it is used, is planned once.
+   */
+  synchronized PlanReply reply(Object request) {
+    return (PlanReply) replies.get(request);
+  }
+
+  /** Keeps the reply to a request for equal requests of the query. */
+  synchronized void keep(Object request, PlanReply reply) {
+    replies.put(request, reply);
   }
 
   /** Notes a table that the query reads. */
