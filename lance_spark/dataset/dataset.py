@@ -3099,7 +3099,7 @@ class Dataset:
     ) -> pa.Schema:
         """Return the Arrow schema of a read, with stored types in place of extension types."""
         with error_context(self._table.store.display):
-            return self._reader.select(columns, blob_handling).to_arrow()
+            return self._reader.select(columns, blob_handling=blob_handling).to_arrow()
 
 
 @pylance_keywords(

@@ -114,7 +114,9 @@ def with_columns(
     if callable(values):
         transform = values
         if schema is None:
-            sample = dataset._reader.select(columns, "all_binary").to_arrow().empty_table()
+            sample = (
+                dataset._reader.select(columns, blob_handling="all_binary").to_arrow().empty_table()
+            )
             rows = next(
                 iter(
                     dataset.scanner(

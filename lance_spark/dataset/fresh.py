@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from lance_spark.arguments import check_least
 from lance_spark.dataset.decorators import prefixes_errors
-from lance_spark.dataset.reader import VersionReader
+from lance_spark.dataset.reader import NearestTaskKeywords, TextTaskKeywords, VersionReader
 from lance_spark.dataset.scan_keywords import (
     DEFAULT_BATCH_SIZE,
     CountKeywords,
     ExplainKeywords,
+    IndexKeywords,
     PlanKeywords,
     ProjectionKeywords,
     TaskKeywords,
@@ -26,7 +27,7 @@ from lance_spark.dataset.scanner import Scanner, explained
 from lance_spark.dataset.search import searched_rows
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.schema import Schema
-from lance_spark.keywords import checked, parameters_of
+from lance_spark.keywords import checked, of_group, parameters_of
 from lance_spark.mem_wal.clone_progress import check_generations
 from lance_spark.mem_wal.fresh.scan import FreshScan, LogTask, SsTableTask, count_sources
 from lance_spark.mem_wal.snapshot import FreshState, read_state
@@ -107,14 +108,14 @@ class FreshReader(VersionReader):
         """Whether it is known that all rows are rows of fragments."""
         return not self.scan.state.manifests
 
-    def count_rows(self, conditions: Sequence[Condition], use_scalar_index: bool) -> int:
+    def count_rows(self, conditions: Sequence[Condition], **keywords: Unpack[IndexKeywords]) -> int:
         """Return the number of rows that meet all conditions.
 
         The keys of all rows are read, if the MemWAL has rows.
         """
         if self.has_only_fragments:
-            return super().count_rows(conditions, use_scalar_index)
-        plan = self.plan([], conditions, rows_per_task=1 << 62, use_scalar_index=use_scalar_index)
+            return super().count_rows(conditions, **keywords)
+        plan = self.plan([], conditions, rows_per_task=1 << 62, **keywords)
         return sum(batch.num_rows for task in plan.tasks for batch in task.batches(prefetch=True))
 
     def plan(
@@ -126,9 +127,7 @@ class FreshReader(VersionReader):
         """Plan a scan."""
         given = checked(TaskKeywords, keywords)
         conditions = tuple(conditions)
-        schema = self.select(
-            columns, given["blob_handling"], given["with_row_id"], given["with_row_address"]
-        )
+        schema = self.select(columns, **of_group(ProjectionKeywords, given))
         self._check(schema, conditions, given["fragment_ids"])
         plan = self.plan_version(columns, conditions, **keywords)
         sources = self.scan.sources_of(conditions)
@@ -183,9 +182,7 @@ class FreshReader(VersionReader):
         schema: Schema,
         prefilter: tuple[Condition, ...],
         filters: tuple[Condition, ...],
-        *,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-        use_scalar_index: bool = True,
+        **keywords: Unpack[NearestTaskKeywords],
     ) -> VectorScanTask:
         """Return the task of a vector search."""
         from lance_spark.mem_wal.fresh.searches import FreshNearestTask, read_fields
@@ -193,6 +190,7 @@ class FreshReader(VersionReader):
         read = Schema(read_fields(schema, search.path[:1], filters))
         self._check(read, prefilter, None)
         sources = self.scan.sources_of(prefilter)
+        batch_size = keywords.get("batch_size", DEFAULT_BATCH_SIZE)
         fresh = tuple(sources.fresh_tasks(read, prefilter, batch_size))
         if fresh:
             search = replace(search, measures_again=True)
@@ -201,8 +199,7 @@ class FreshReader(VersionReader):
             schema,
             sources.unshadowed(prefilter),
             (),
-            batch_size=batch_size,
-            use_scalar_index=use_scalar_index,
+            **keywords,
         )
         return FreshNearestTask.of(base, fresh, filters)
 
@@ -226,10 +223,7 @@ class FreshReader(VersionReader):
         schema: Schema,
         prefilter: tuple[Condition, ...],
         filters: tuple[Condition, ...],
-        *,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-        limit: int | None = None,
-        keeps_ties: bool = False,
+        **keywords: Unpack[TextTaskKeywords],
     ) -> TextScanTask:
         """Return the task of a full-text search."""
         from lance_spark.mem_wal.fresh.searches import FreshTextTask, has_fresh_rows, read_fields
@@ -249,12 +243,11 @@ class FreshReader(VersionReader):
             schema,
             prefilter,
             sources.unshadowed(filters),
-            batch_size=batch_size,
-            limit=limit,
-            keeps_ties=keeps_ties,
+            **keywords,
         )
         if not sources.shards:
             return base
+        batch_size = keywords.get("batch_size", DEFAULT_BATCH_SIZE)
         fresh = sources.fresh_tasks(read, documents, batch_size) if has_fresh_rows(search) else ()
         return FreshTextTask.of(base, sources.keys, tuple(fresh), after)
 
@@ -667,9 +660,9 @@ class LsmScanner:
 
     def _schema(self) -> Schema:
         if self._columns is None:
-            return self._rows._reader.select(None, None)
+            return self._rows._reader.select(None)
         names = dict.fromkeys([*self._columns, *self._rows.key_columns])
-        return self._rows._reader.select(list(names), None)
+        return self._rows._reader.select(list(names))
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         schema = self.schema
@@ -809,7 +802,7 @@ class LsmPointLookupPlanner:
             for path, values in zip(rows._reader.scan.paths, keys, strict=True)
         )
         names = None if columns is None else [*dict.fromkeys([*columns, *rows.key_columns])]
-        schema = rows._reader.select(names, None)
+        schema = rows._reader.select(names)
         tasks = rows._reader.tasks(schema.names, conditions)
 
         def read() -> Iterator[pa.RecordBatch]:
@@ -898,7 +891,7 @@ class LsmVectorSearchPlanner:
         if refine_base_table:
             nearest["refine_factor"] = 1
         names = None if columns is None else [*dict.fromkeys([*columns, *rows.key_columns])]
-        schema = rows._reader.select(names, None).to_arrow().append(DISTANCE.arrow_field)
+        schema = rows._reader.select(names).to_arrow().append(DISTANCE.arrow_field)
         conditions = rows._reader.conditions(None, self._filter)
 
         def read() -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.schema import Schema
 from lance_spark.indexes.files import INDEX_ERRORS
 from lance_spark.indexes.text.columns import needs_index
 from lance_spark.indexes.text.queries import FullTextQuery, QueryLike, leaves, parse_query
@@ -68,33 +67,6 @@ def score_field(names: Sequence[str]) -> pa.Field:
             "full-text query; rename it"
         )
     return SCORE.arrow_field
-
-
-def with_score(schema: Schema, position: int) -> Schema:
-    """Return a schema with the column `_score`."""
-    fields = schema.fields
-    return Schema((*fields[:position], SCORE, *fields[position:]), schema.metadata)
-
-
-def split_columns(columns: Sequence[str] | None) -> tuple[list[str] | None, int | None]:
-    """Return the names of the columns to read, and the position of `_score` among them.
-
-    The position is None if the column is not named.
-
-    Raises
-    ------
-    InvalidInputError
-        The column is named twice.
-    """
-    if columns is None:
-        return None, None
-    names = list(columns)
-    if names.count(SCORE.name) > 1:
-        raise InvalidInputError(f"column {SCORE.name!r} is named twice")
-    if SCORE.name not in names:
-        return names, None
-    position = names.index(SCORE.name)
-    return names[:position] + names[position + 1 :], position
 
 
 def _names(fields: Sequence[Field], parent: str = "") -> Iterator[tuple[int, str]]:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from lance_spark.arguments import check_least
-from lance_spark.dataset.scan_keywords import DEFAULT_BATCH_SIZE, TaskKeywords
+from lance_spark.dataset.scan_keywords import (
+    DEFAULT_BATCH_SIZE,
+    IndexKeywords,
+    ProjectionKeywords,
+    TaskKeywords,
+)
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.open_files import OpenFiles
+from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.keywords import checked
+from lance_spark.keywords import checked, of_group, without_group
 from lance_spark.predicates.conditions import Condition, top_fields
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.plan import (
@@ -47,6 +53,23 @@ if TYPE_CHECKING:
     from lance_spark.indexes.vectors.query import NearestQuery
     from lance_spark.indexes.vectors.search import VectorScanTask, VectorSearch
     from lance_spark.table.rows.u64_segments import UInt64Array
+
+
+_Task = TypeVar("_Task", bound="TextScanTask | VectorScanTask")
+
+
+class NearestTaskKeywords(IndexKeywords, total=False):
+    """Keywords of the task of a vector search."""
+
+    batch_size: int
+
+
+class TextTaskKeywords(TypedDict, total=False):
+    """Keywords of the task of a full-text search; see `TextScanTask`."""
+
+    batch_size: int
+    limit: int | None
+    keeps_ties: bool
 
 
 class VersionReader:
@@ -99,11 +122,7 @@ class VersionReader:
         return self.fragments.num_rows
 
     def select(
-        self,
-        columns: Sequence[str] | None,
-        blob_handling: str | None,
-        with_row_id: bool | None = False,
-        with_row_address: bool | None = False,
+        self, columns: Sequence[str] | None, **keywords: Unpack[ProjectionKeywords]
     ) -> Schema:
         """Return the columns of a read.
 
@@ -112,15 +131,14 @@ class VersionReader:
         InvalidInputError
             A column does not exist.
         """
-        schema = self.table.schema
         selected = row_meta.select(
-            schema,
+            self.table.schema,
             columns,
-            with_row_id=bool(with_row_id),
-            with_row_address=bool(with_row_address),
+            with_row_id=bool(keywords.get("with_row_id")),
+            with_row_address=bool(keywords.get("with_row_address")),
         )
         check_columns(self.table.manifest, selected.fields)
-        return self.as_read(selected, blob_handling)
+        return self.as_read(selected, keywords.get("blob_handling"))
 
     def as_read(self, schema: Schema, blob_handling: str | None) -> Schema:
         """Return columns of the table with blobs as a scan returns them."""
@@ -174,15 +192,16 @@ class VersionReader:
 
     # Scans
 
-    def count_rows(self, conditions: Sequence[Condition], use_scalar_index: bool) -> int:
+    def count_rows(self, conditions: Sequence[Condition], **keywords: Unpack[IndexKeywords]) -> int:
         """Return the number of live rows that meet all conditions."""
         if not conditions:
             return self.max_rows
-        nulls = self._count_nulls(conditions) if use_scalar_index else None
+        uses_indexes = keywords.get("use_scalar_index") is not False
+        nulls = self._count_nulls(conditions) if uses_indexes else None
         if nulls is not None:
             return nulls
         num_rows, fragment_ids = 0, None
-        if use_scalar_index and self.table.manifest.index_section is not None:
+        if uses_indexes and self.table.manifest.index_section is not None:
             check_columns(self.table.manifest, top_fields(conditions))
             known = self._table_indexes().num_live_rows(conditions)
             if known is not None:
@@ -194,7 +213,7 @@ class VersionReader:
             conditions,
             rows_per_task=1 << 62,
             fragment_ids=fragment_ids,
-            use_scalar_index=use_scalar_index,
+            **keywords,
         )
         return num_rows + sum(
             int(batch.num_rows)
@@ -240,9 +259,7 @@ class VersionReader:
         check_least("min_partitions", min_partitions, 1)
         if rows_per_task is not None:
             check_least("rows_per_task", rows_per_task, 1)
-        schema = self.select(
-            columns, given["blob_handling"], given["with_row_id"], given["with_row_address"]
-        )
+        schema = self.select(columns, **of_group(ProjectionKeywords, given))
         fragments: Sequence[Fragment] = self.fragments
         manifest = self.table.manifest
         read = (*schema.fields, *top_fields(conditions))
@@ -375,63 +392,6 @@ class VersionReader:
         parsed = parsed_query(self.table, query)
         return plan_search(self.searched_version(**keywords), parsed, use_index=use_index)
 
-    def text_schema(
-        self,
-        columns: Sequence[str] | None,
-        blob_handling: str | None,
-        with_row_id: bool = False,
-        with_row_address: bool = False,
-        *,
-        adds_score: bool = True,
-    ) -> Schema:
-        """Return the columns of a full-text search.
-
-        If `_score` is not named, it follows the columns, unless `adds_score` is false.
-        """
-        from lance_spark.dataset.queries import split_columns, with_score
-
-        names, position = split_columns(columns)
-        schema = self.select(names, blob_handling, with_row_id, with_row_address)
-        if position is None and not adds_score:
-            return schema
-        if position is None:
-            position = len(self.select(names, blob_handling).fields)
-        return with_score(schema, position)
-
-    def text_task(
-        self,
-        search: TextSearch,
-        schema: Schema,
-        prefilter: tuple[Condition, ...],
-        filters: tuple[Condition, ...],
-        *,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-        limit: int | None = None,
-        keeps_ties: bool = False,
-    ) -> TextScanTask:
-        """Return the task of a search, or of a share of it; see `TextScanTask`."""
-        from lance_spark.indexes.text.search import TextScanTask
-
-        manifest = self.table.manifest
-        fields = [field for field in schema.fields if field.id != row_meta.SCORE.id]
-        read = (*fields, *top_fields(filters), *top_fields(prefilter))
-        check_columns(manifest, read)
-        if search.stable_row_ids:
-            row_meta.check_row_ids(self.fragments, read)
-        return TextScanTask(
-            uri=self.table.store.uri,
-            lance_schema=schema,
-            slices=self._searched_slices(search.fragments, read),
-            batch_size=batch_size,
-            filters=filters,
-            base_paths=manifest.base_paths,
-            storage_options=self.storage_options,
-            search=search,
-            prefilter=prefilter,
-            limit=limit,
-            keeps_ties=keeps_ties,
-        )
-
     def check_nearest(self, query: NearestQuery) -> VectorType:
         """Return the type of the column of a query, without reading files of an index.
 
@@ -458,45 +418,87 @@ class VersionReader:
         search_fields(self.table.schema.names, is_batch=search.query.is_batch)
         return search
 
-    def nearest_schema(
+    def search_schema(
         self,
         columns: Sequence[str] | None,
-        blob_handling: str | None,
-        with_row_id: bool = False,
-        with_row_address: bool = False,
+        last: Field,
+        first: Field | None = None,
         *,
-        is_batch: bool = False,
-        adds_distance: bool = True,
+        adds: bool = True,
+        **keywords: Unpack[ProjectionKeywords],
     ) -> Schema:
-        """Return the columns of a vector search.
+        """Return the columns of a search.
 
-        If `_distance` is not named, it follows the columns, unless `adds_distance` is false.
-        `query_index` is the first column of a batch of queries; with `adds_distance` false, it has
-        the place where it is named.
+        Parameters
+        ----------
+        columns : sequence of str, optional
+        last : Field
+            `_score` or `_distance`. If it is not named, it follows the columns.
+        first : Field, optional
+            `query_index` of a batch of queries: the first column.
+        adds : bool
+            Whether these columns are added if they are not named. Otherwise, `first` has the place
+            where it is named.
+
+        Raises
+        ------
+        InvalidInputError
+            One of these columns is named twice, or a column does not exist.
         """
-        from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX
-
-        computed = {DISTANCE.name: DISTANCE}
-        if is_batch:
-            computed[QUERY_INDEX.name] = QUERY_INDEX
+        computed = {field.name: field for field in (last, first) if field is not None}
         names = None if columns is None else list(columns)
         for name in computed:
             if names is not None and names.count(name) > 1:
                 raise InvalidInputError(f"column {name!r} is named twice")
         read = None if names is None else [name for name in names if name not in computed]
-        schema = self.select(read, blob_handling, with_row_id, with_row_address)
+        schema = self.select(read, **keywords)
         fields = list(schema.fields)
-        number = len(self.select(read, blob_handling).fields)
+        number = len(self.select(read, blob_handling=keywords.get("blob_handling")).fields)
         for position, name in enumerate(names or ()):
-            if name in computed and (adds_distance is False or name == DISTANCE.name):
+            if name in computed and (not adds or name == last.name):
                 fields.insert(min(position, number), computed[name])
                 number += 1
-        if adds_distance:
-            if DISTANCE not in fields:
-                fields.insert(number, DISTANCE)
-            if is_batch:
-                fields.insert(0, QUERY_INDEX)
+        if adds:
+            if last not in fields:
+                fields.insert(number, last)
+            if first is not None:
+                fields.insert(0, first)
         return Schema(tuple(fields), schema.metadata)
+
+    def text_schema(
+        self,
+        columns: Sequence[str] | None,
+        *,
+        adds: bool = True,
+        **keywords: Unpack[ProjectionKeywords],
+    ) -> Schema:
+        """Return the columns of a full-text search; see `search_schema`."""
+        return self.search_schema(columns, row_meta.SCORE, adds=adds, **keywords)
+
+    def nearest_schema(
+        self,
+        columns: Sequence[str] | None,
+        *,
+        is_batch: bool = False,
+        adds: bool = True,
+        **keywords: Unpack[ProjectionKeywords],
+    ) -> Schema:
+        """Return the columns of a vector search; see `search_schema`."""
+        first = row_meta.QUERY_INDEX if is_batch else None
+        return self.search_schema(columns, row_meta.DISTANCE, first, adds=adds, **keywords)
+
+    def text_task(
+        self,
+        search: TextSearch,
+        schema: Schema,
+        prefilter: tuple[Condition, ...],
+        filters: tuple[Condition, ...],
+        **keywords: Unpack[TextTaskKeywords],
+    ) -> TextScanTask:
+        """Return the task of a search, or of a share of it; see `TextScanTask`."""
+        from lance_spark.indexes.text.search import TextScanTask
+
+        return self._search_task(TextScanTask, search, schema, prefilter, filters, **keywords)
 
     def nearest_task(
         self,
@@ -504,33 +506,67 @@ class VersionReader:
         schema: Schema,
         prefilter: tuple[Condition, ...],
         filters: tuple[Condition, ...],
-        *,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-        use_scalar_index: bool = True,
+        **keywords: Unpack[NearestTaskKeywords],
     ) -> VectorScanTask:
         """Return the task of a search, or of a share of it; see `VectorScanTask`."""
         from lance_spark.indexes.vectors.search import VectorScanTask
 
+        return self._search_task(
+            VectorScanTask,
+            search,
+            schema,
+            prefilter,
+            filters,
+            (search.path[0], row_meta.ROW_ID),
+            uses_indexes=keywords.get("use_scalar_index") is not False,
+            **without_group(IndexKeywords, keywords),
+        )
+
+    def _search_task(
+        self,
+        task: type[_Task],
+        search: Any,
+        schema: Schema,
+        prefilter: tuple[Condition, ...],
+        filters: tuple[Condition, ...],
+        searched: tuple[Field, ...] = (),
+        *,
+        uses_indexes: bool = False,
+        **own: Any,
+    ) -> _Task:
+        """Return the task of a search.
+
+        Parameters
+        ----------
+        search : TextSearch or VectorSearch
+            As the task has it.
+        searched : tuple of Field
+            Columns that it reads beside those of the result and of conditions.
+        uses_indexes : bool
+            Whether indexes rule out rows by `prefilter`.
+        **own
+            Further attributes of the task.
+        """
         manifest = self.table.manifest
-        computed = (row_meta.DISTANCE.id, row_meta.QUERY_INDEX.id)
+        computed = {field.id for field in row_meta.SEARCH_FIELDS}
         fields = [field for field in schema.fields if field.id not in computed]
-        read = (*fields, search.path[0], *top_fields(filters), *top_fields(prefilter))
+        read = (*fields, *searched, *top_fields(filters), *top_fields(prefilter))
         check_columns(manifest, read)
         if search.stable_row_ids:
-            row_meta.check_row_ids(self.fragments, (*read, row_meta.ROW_ID))
+            row_meta.check_row_ids(self.fragments, read)
         candidates = None
-        if use_scalar_index and prefilter and manifest.index_section is not None:
+        if uses_indexes and prefilter and manifest.index_section is not None:
             candidates = self._candidates(prefilter)
-        return VectorScanTask(
+        return task(
             uri=self.table.store.uri,
             lance_schema=schema,
             slices=self._searched_slices(search.fragments, read, candidates),
-            batch_size=batch_size,
             filters=filters,
             base_paths=manifest.base_paths,
             storage_options=self.storage_options,
             search=search,
             prefilter=prefilter,
+            **{"batch_size": DEFAULT_BATCH_SIZE, **own},
         )
 
     def _searched_slices(

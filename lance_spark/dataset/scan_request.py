@@ -12,7 +12,9 @@ from lance_spark.arguments import check_least
 from lance_spark.dataset.scan_keywords import (
     DEFAULT_BATCH_SIZE,
     CountKeywords,
+    IndexKeywords,
     PlanKeywords,
+    ProjectionKeywords,
     ScanKeywords,
     TaskKeywords,
     parse_order,
@@ -346,19 +348,19 @@ class ScanRequest:
         return bool(self.options["include_deleted_rows"])
 
     @property
-    def uses_indexes(self) -> bool:
-        """Whether indexes of columns in the conditions rule out rows."""
-        return self.options["use_scalar_index"] is not False
+    def projection(self) -> ProjectionKeywords:
+        """The keywords of `VersionReader.select`."""
+        return of_group(ProjectionKeywords, self.options)
 
     @property
-    def projection(self) -> tuple[str | None, bool, bool]:
-        """The arguments of `VersionReader.select` after the columns."""
-        options = self.options
-        return (
-            options["blob_handling"],
-            bool(options["with_row_id"]),
-            bool(options["with_row_address"]),
-        )
+    def indexes(self) -> IndexKeywords:
+        """The keywords that say whether indexes of columns rule out rows."""
+        return of_group(IndexKeywords, self.options)
+
+    @property
+    def tasks(self) -> TaskKeywords:
+        """The keywords of `VersionReader.plan` that the request has."""
+        return {**of_group(TaskKeywords, self.options), "batch_size": self.batch_size}
 
     @property
     def condition(self) -> str:
@@ -487,7 +489,7 @@ def count_rows(
     """Return the number of live rows that meet conditions; see `Dataset.count_rows`."""
     with turn(local=reader.table.store.is_local):
         conditions = reader.conditions(keywords.get("filters"), filter)
-        return reader.count_rows(conditions, keywords.get("use_scalar_index") is not False)
+        return reader.count_rows(conditions, **of_group(IndexKeywords, keywords))
 
 
 def planned(

@@ -17,6 +17,7 @@ from lance_spark.dataset.scan_keywords import (
     ScanStatistics,
     SearchKeywords,
     SplitKeywords,
+    TaskKeywords,
     key_names,
 )
 from lance_spark.dataset.scan_request import ScanRequest, scan_request, with_others
@@ -245,7 +246,7 @@ class Scanner:
         if request.has_deleted_rows:
             return sum(int(task.num_rows) for task in self._tasks([]))
         if request.fragment_ids is None:
-            return reader.count_rows(request.conditions, request.uses_indexes)
+            return reader.count_rows(request.conditions, **request.indexes)
         if not request.conditions:
             chosen = set(request.fragment_ids)
             return sum(part.num_rows for part in reader.fragments if part.id in chosen)
@@ -282,7 +283,7 @@ class Scanner:
 
     def _read_schema(self, columns: Any) -> pa.Schema:
         request = self._request
-        return self._reader.select(columns, *request.projection).to_arrow()
+        return self._reader.select(columns, **request.projection).to_arrow()
 
     def _searched(self) -> pa.Table:
         """Return the rows of a search of text or vectors."""
@@ -363,22 +364,14 @@ class Scanner:
             groups = [list(request.fragment_ids)]
             if order != sorted(order):
                 groups = [[number] for number in request.fragment_ids]
-        # Deleted rows are known by their addresses.
-        blob_handling, with_row_id, with_row_address = request.projection
+        keywords: TaskKeywords = {**request.tasks, "rows_per_task": _ALL_ROWS}
+        if request.has_deleted_rows:
+            # Deleted rows are known by their addresses.
+            keywords["with_row_address"] = True
         tasks = []
         for ids in groups:
-            plan = reader.plan(
-                columns,
-                request.conditions,
-                rows_per_task=_ALL_ROWS,
-                batch_size=request.batch_size,
-                blob_handling=blob_handling,
-                with_row_id=with_row_id,
-                with_row_address=with_row_address or request.has_deleted_rows,
-                fragment_ids=ids,
-                use_scalar_index=request.uses_indexes,
-            )
-            tasks += plan.tasks
+            keywords["fragment_ids"] = ids
+            tasks += reader.plan(columns, request.conditions, **keywords).tasks
         if not request.has_deleted_rows:
             return tasks
         return [
@@ -458,7 +451,7 @@ class Scanner:
                 count += batch.num_rows
             collector.add([column_at(batch, key.path) for key in request.order], numbers)
         order = collector.numbers()[request.offset :]
-        schema = reader.select(columns, *request.projection)
+        schema = reader.select(columns, **request.projection)
         if not schema.fields:
             # Arrow takes no rows of a table without columns.
             for start in range(0, len(order), request.batch_size):
@@ -507,14 +500,8 @@ def _explained(
         search = of_group(SearchKeywords, request.options)
         text = explained_search(reader, request.nearest, request.condition, **search)
     else:
-        plan = reader.plan_version(
-            request.columns,
-            request.conditions,
-            blob_handling=request.options["blob_handling"],
-            use_scalar_index=request.uses_indexes,
-            fragment_ids=request.fragment_ids,
-            **keywords,
-        )
+        given: TaskKeywords = {**request.tasks, **keywords, "fragment_ids": request.fragment_ids}
+        plan = reader.plan_version(request.columns, request.conditions, **given)
         paths, fragments = reader.table.paths, reader.fragments
         text = explained_plan(plan, paths, fragments, reader.title, request.condition)
     return text + reader.explained_sources(request.conditions)

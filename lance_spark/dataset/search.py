@@ -105,11 +105,9 @@ def _nearest_steps(
 
     def rows(search: VectorSearch) -> pa.Table:
         schema = reader.nearest_schema(
-            request.columns, *request.projection, is_batch=search.query.is_batch
+            request.columns, is_batch=search.query.is_batch, **request.projection
         )
-        task = reader.nearest_task(
-            search, schema, before, after, use_scalar_index=request.uses_indexes
-        )
+        task = reader.nearest_task(search, schema, before, after, **request.indexes)
         return task.nearest_rows(ScanMetrics(), opened, limit)
 
     return _SearchSteps(
@@ -134,7 +132,7 @@ def _text_steps(
 
     query, conditions = request.full_text_query, request.conditions
     assert query is not None
-    schema = reader.text_schema(request.columns, *request.projection)
+    schema = reader.text_schema(request.columns, **request.projection)
     filters_last = request.options["prefilter"] is False
 
     def rows(search: TextSearch) -> pa.Table:

@@ -89,7 +89,7 @@ def take(
         # A column that is not read says how many rows constants have.
         columns = computed.read or [row_meta.ROW_ADDRESS.name]
     names = row_meta.without_repeats(columns)
-    schema = row_meta.of_take(reader.select(names, blob_handling))
+    schema = row_meta.of_take(reader.select(names, blob_handling=blob_handling))
     positions = parse_positions(indices, reader.max_rows)
     if table.manifest.flags.stable_row_ids:
         row_meta.check_row_ids(reader.fragments, schema.fields)
@@ -116,7 +116,7 @@ def take_ids(
     CorruptTableError, CorruptFileError, StorageError
     """
     names = row_meta.without_repeats(columns)
-    schema = row_meta.of_take(reader.select(names, blob_handling))
+    schema = row_meta.of_take(reader.select(names, blob_handling=blob_handling))
     is_live, addresses = reader.row_finder().find(row_ids)
     rows = take_addresses(
         reader.table.paths, reader.fragments, schema, addresses[is_live], reader.open_files

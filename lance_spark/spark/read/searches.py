@@ -229,7 +229,7 @@ def _index_partitions(
         return None
     plan.indexes.extend(searched_indexes(plan.dataset._table.paths, search))
     schema = plan.dataset._reader.nearest_schema(
-        plan.columns, options.blob_handling, adds_distance=False
+        plan.columns, adds=False, blob_handling=options.blob_handling
     )
     tasks = _shares(plan, _task(plan, search, schema, filters, ()))
     return [*map(_partition, tasks), *_uncovered(plan, search)]
@@ -377,7 +377,10 @@ def _tasks(
     later = tuple(predicate for predicate in scanned if id(predicate) not in early)
     names = plan.scanned_columns(residual)
     schema = plan.dataset._reader.nearest_schema(
-        names, options.blob_handling, is_batch=search.query.is_batch, adds_distance=False
+        names,
+        is_batch=search.query.is_batch,
+        adds=False,
+        blob_handling=options.blob_handling,
     )
     can_share = options.nearest_shares or (
         not later and residual is None and not request.aggregates and _is_ordered(plan, query.k)
@@ -486,7 +489,9 @@ def _text_tasks(
         share = search.cost // target_partitions(request.parallelism)
         target = max(share, _SMALLEST_TEXT_SHARE)
     names = plan.scanned_columns(residual)
-    schema = plan.dataset._reader.text_schema(names, options.blob_handling, adds_score=False)
+    schema = plan.dataset._reader.text_schema(
+        names, adds=False, blob_handling=options.blob_handling
+    )
     return [
         plan.dataset._reader.text_task(
             share,

@@ -44,7 +44,7 @@ def test_a_prefilter_that_is_evaluated_once(
     nearest = {"column": "v", "q": values[:20], "k": 6, "nprobes": 7}
     search = dataset._reader.plan_nearest(parse_nearest(nearest))
     conditions = (parse_local(text, row_meta.with_all(dataset._table.schema)),)
-    schema = dataset._reader.nearest_schema(["id"], None, is_batch=True, adds_distance=False)
+    schema = dataset._reader.nearest_schema(["id"], is_batch=True, adds=False)
     whole = dataset._reader.nearest_task(search, schema, conditions, ())
     shares = search.shares(max(1, search.cost // 6))
     assert len(shares) > 3

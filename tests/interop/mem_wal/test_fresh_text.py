@@ -185,7 +185,7 @@ def test_tasks_of_shares(tables: Tables) -> None:
     wanted = scores(fresh.to_table(full_text_query=query))
     kept = set(fresh.to_table(["id"], filter="n < 5")["id"].to_pylist())
     search = fresh._reader.plan_text(query, fast_search=False)
-    schema = fresh._reader.text_schema(["id"], None)
+    schema = fresh._reader.text_schema(["id"])
     for limit in (None, 4):
         parts = [
             fresh._reader.text_task(share, schema, (), (after,), limit=limit)
@@ -205,7 +205,7 @@ def test_tasks_of_shares(tables: Tables) -> None:
             np.testing.assert_allclose(
                 sorted(result.values(), reverse=True)[:limit], best, rtol=1e-5
             )
-        empty = fresh._reader.text_schema([], None, adds_score=False)
+        empty = fresh._reader.text_schema([], adds=False)
         counted = [
             batch.num_rows
             for share in search.shares(1)

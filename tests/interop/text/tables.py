@@ -191,7 +191,7 @@ def tasks_of(
     """Return the tasks of a search, whose shares aim at a number of postings."""
     search = dataset._reader.plan_text(query, fast_search=fast_search)
     conditions = dataset._reader.conditions(None, options.pop("filter", None))
-    schema = dataset._reader.text_schema(["id"], None)
+    schema = dataset._reader.text_schema(["id"])
     return [
         dataset._reader.text_task(share, schema, conditions, conditions, **options)
         for share in search.shares(target)

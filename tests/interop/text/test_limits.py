@@ -104,7 +104,7 @@ def test_ties_in_shares(tmp_path: Path) -> None:
     dataset = dataset.create_scalar_index("s", "INVERTED", num_segments=4)
     dataset.delete("id % 3 = 0")
     dataset = lance_spark.open_dataset(str(path))
-    schema = dataset._reader.text_schema(["id"], None)
+    schema = dataset._reader.text_schema(["id"])
     for query in ("x", "y", "y z"):
         for share in dataset._reader.plan_text(query, fast_search=False).shares(1):
             every = dataset._reader.text_task(share, schema, (), ()).best(

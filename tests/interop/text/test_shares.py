@@ -105,7 +105,7 @@ def test_columns_of_tasks(tmp_path: Path) -> None:
         ["_score", "a", "_rowid", "_fragid"],
         [],
     ):
-        schema = dataset._reader.text_schema(columns, None, adds_score=False)
+        schema = dataset._reader.text_schema(columns, adds=False)
         task = dataset._reader.text_task(search, schema, (), ())
         metrics = ScanMetrics()
         batches = list(task.batches(metrics))

@@ -285,7 +285,7 @@ def _check_shares(path: Path) -> None:
     q = np.random.default_rng(14).normal(size=(6, 16)).astype(np.float32)
     for options in ({"nprobes": 10}, {"nprobes": 10, "refine_factor": 2}, {"use_index": False}):
         search = _plan(path, options, q)
-        schema = dataset._reader.nearest_schema(["id"], None, is_batch=True)
+        schema = dataset._reader.nearest_schema(["id"], is_batch=True)
 
         def task(part: Any, schema: Any = schema) -> Any:
             return pickle.loads(pickle.dumps(dataset._reader.nearest_task(part, schema, (), ())))
@@ -354,7 +354,7 @@ def test_shares_go_on_if_rows_were_deleted(tmp_path: Path) -> None:
     search = _plan(path, {}, q)
     shares = search.shares(1)
     assert len(shares) > 4
-    schema = opened._reader.nearest_schema(["id"], None)
+    schema = opened._reader.nearest_schema(["id"])
     parts = [_neighbors(opened._reader.nearest_task(share, schema, (), ())) for share in shares]
     nearest_rows = merged(parts, 10)
     assert len(nearest_rows) == 10
@@ -376,7 +376,7 @@ def test_shares_go_on_if_the_index_has_rows_of_other_fragments(tmp_path: Path) -
     assert list(search.covered) == [1]
     shares = search.shares(1)
     assert len(shares) > 4
-    schema = opened._reader.nearest_schema(["id"], None)
+    schema = opened._reader.nearest_schema(["id"])
     parts = [_neighbors(opened._reader.nearest_task(share, schema, (), ())) for share in shares]
     assert len(merged(parts, 10)) == 10
 

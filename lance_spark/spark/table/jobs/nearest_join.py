@@ -635,7 +635,7 @@ class SlotSearcher:
         return again.within(self._slots.lower, self._slots.upper)
 
     def _task(self, search: VectorSearch) -> VectorScanTask:
-        schema = self._dataset._reader.nearest_schema([], None)
+        schema = self._dataset._reader.nearest_schema([])
         return self._dataset._reader.nearest_task(search, schema, (), ())
 
     def _rows(self, task: VectorScanTask) -> VectorRows:
@@ -938,7 +938,7 @@ class _FoundRows:
 
     def __init__(self, join: NearestJoin, dataset: Dataset) -> None:
         self._dataset = dataset
-        self._schema = dataset._reader.select(join.columns, join.blob_handling)
+        self._schema = dataset._reader.select(join.columns, blob_handling=join.blob_handling)
         self._output = batch_schema(join.table_columns())
         self._convert = BatchConverter(self._schema.to_arrow(), self._output, reading=True)
         num_rows = max(1, sum(fragment.physical_rows for fragment in dataset.fragments))
