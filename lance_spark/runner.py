@@ -144,13 +144,8 @@ def write_and_delete(
 
     Neither waits for the requests of the other, or until the disk has its files.
 
-    Parameters
-    ----------
-    write : callable
-        Runs in another thread. The caller deletes its files after an error.
-    delete : callable
-    undo : callable
-        Deletes the files of `delete`. Called if `write` fails.
+    - `write`: Runs in another thread. The caller deletes its files after an error.
+    - `undo`: Deletes the files of `delete`. Called if `write` fails.
     """
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(progress.bound(lambda _: write()), None)

@@ -192,13 +192,7 @@ def open_blobs(
 ) -> list[BlobFile | None]:
     """Return blobs as file objects; see `Dataset.take_blobs`.
 
-    Parameters
-    ----------
-    reader : VersionReader
-    column : str
-    rows : mapping
-        ``ids``, ``addresses`` and ``indices`` of rows; exactly one is given, and not None.
-    buffer_size : int
+    - `rows`: ``ids``, ``addresses`` and ``indices`` of rows; exactly one is given, and not None.
     """
     finder = reader.row_finder()
     return take_blobs(reader.table, reader.fragments, column, rows, buffer_size, finder)
@@ -232,10 +226,7 @@ def read_ranges(
 ) -> list[tuple[int, int, bytes | None]]:
     """Return ranges of the bytes of blobs; see `Dataset.read_blob_ranges`.
 
-    Raises
-    ------
-    InvalidInputError
-        The selector is unknown, or a range lies outside its blob.
+    Raises InvalidInputError: the selector is unknown, or a range lies outside its blob.
     """
     if selector not in _SELECTORS:
         raise InvalidInputError(

@@ -30,10 +30,7 @@ def commit_operation(
 ) -> OpenTable:
     """Commit an operation to a table; see `Dataset.commit`.
 
-    Returns
-    -------
-    OpenTable
-        The version that was committed.
+    Returns the version that was committed.
     """
     store = ObjectStore.from_uri(uri, storage_options)
     with error_context(store.display):
@@ -53,12 +50,8 @@ def commit_operation(
 def merged_appends(transactions: Sequence[Transaction]) -> Transaction:
     """Return the transaction that appends the rows of several; see `Dataset.commit_batch`.
 
-    Raises
-    ------
-    InvalidInputError
-        There is no transaction.
-    UnsupportedFeatureError
-        A transaction is not an append.
+    Raises InvalidInputError: there is no transaction. Raises UnsupportedFeatureError: a transaction
+    is not an append.
     """
     if not transactions:
         raise InvalidInputError("transactions must not be empty")

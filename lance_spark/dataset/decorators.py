@@ -22,10 +22,7 @@ def prefixes_errors_by(name_of: Callable[[Any], str]) -> Callable[[type[_T]], ty
     Errors that they raise name the table (`lance_spark.errors.error_context`). Arguments of a wrong
     type are rejected first (`lance_spark.arguments`).
 
-    Parameters
-    ----------
-    name_of : callable
-        Returns the root of the table of an object, without secrets.
+    - `name_of`: Returns the root of the table of an object, without secrets.
     """
 
     def decorate(cls: type[_T]) -> type[_T]:

@@ -145,18 +145,10 @@ def compared(
 ) -> DatasetDelta:
     """Return the differences of two versions; see `Dataset.delta`.
 
-    Parameters
-    ----------
-    dataset : Dataset
-    other : int, optional
-        The version that the version of the dataset is compared with.
-    begin_version, end_version : int, optional
-        Two versions instead.
+    - `other`: The version that the version of the dataset is compared with.
+    - `begin_version`, `end_version`: Two versions instead.
 
-    Raises
-    ------
-    InvalidInputError
-        Not exactly one of both is given.
+    Raises InvalidInputError: not exactly one of both is given.
     """
     if other is not None:
         if begin_version is not None or end_version is not None:

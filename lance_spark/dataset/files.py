@@ -40,9 +40,7 @@ def store_of(
 ) -> ObjectStore:
     """Return the store of a folder, with the settings that the namespace of a table gives.
 
-    Raises
-    ------
-    InvalidOptionError, TableNotFoundError, StorageError
+    Raises InvalidOptionError, TableNotFoundError, StorageError.
     """
     options = dict(storage_options or {})
     if namespace_client is not None or table_id is not None:
@@ -54,10 +52,7 @@ def store_of(
 def folder_and_name(path: str | os.PathLike[str]) -> tuple[str, str]:
     """Return the folder of a file, and its name in it.
 
-    Raises
-    ------
-    InvalidInputError
-        The path has no name of a file.
+    Raises InvalidInputError: the path has no name of a file.
     """
     folder, slash, name = os.fspath(path).rpartition("/")
     if not name:

@@ -388,10 +388,7 @@ def write_fragments(
 def as_fragments(fragments: Iterable[Any]) -> Sequence[Fragment]:
     """Return fragments that a caller gave: metadata, or fragments of a dataset.
 
-    Raises
-    ------
-    InvalidInputError
-        An item is not a fragment.
+    Raises InvalidInputError: an item is not a fragment.
     """
     metadata = [getattr(item, "metadata", item) for item in fragments]
     return instances(metadata, Fragment, "fragments", "Fragment (the metadata of a fragment)")

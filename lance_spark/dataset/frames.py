@@ -22,12 +22,8 @@ _MODES = ("lazy", "bytes", "descriptions")
 def to_pandas(scanner: Any, options: Mapping[str, Any], blob_mode: str) -> pd.DataFrame:
     """Return the rows of a scan as a DataFrame; see `Dataset.to_pandas`.
 
-    Parameters
-    ----------
-    scanner : Scanner
-        The class imports this module.
-    options : mapping
-        Arguments of `pyarrow.Table.to_pandas`.
+    - `scanner`: The class imports this module.
+    - `options`: Arguments of `pyarrow.Table.to_pandas`.
     """
     try:
         import pandas  # noqa: F401 - the conversion of pyarrow needs it

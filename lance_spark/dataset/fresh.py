@@ -62,18 +62,9 @@ if TYPE_CHECKING:
 class FreshReader(VersionReader):
     """Plans reads of a version, and of the rows of its MemWAL that the version does not have.
 
-    Parameters
-    ----------
-    state : FreshState
-    storage_options : mapping of str to str
-        Settings of the store.
-    key_columns : sequence of str, optional
-        Columns by which rows replace older rows; by default those of the primary key.
-
-    Attributes
-    ----------
-    scan : FreshScan
-        The rows of the MemWAL.
+    - `storage_options`: Settings of the store.
+    - `key_columns`: Columns by which rows replace older rows; by default those of the primary key.
+    - `scan`: The rows of the MemWAL.
     """
 
     def __init__(
@@ -526,13 +517,9 @@ def rows_of(
 ) -> FreshRows:
     """Return the rows of a version and of SSTables.
 
-    Raises
-    ------
-    InvalidInputError
-        A generation of a shard is given twice, or a column of the key does not exist.
-    UnsupportedFeatureError
-        The table has no primary key, and `pk_columns` is not given.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises InvalidInputError: a generation of a shard is
+    given twice, or a column of the key does not exist. Raises UnsupportedFeatureError: the table
+    has no primary key, and `pk_columns` is not given.
     """
     table = dataset._table
     manifests = []

@@ -138,11 +138,8 @@ def _load(
 def ivf_model(table: OpenTable, index_name: str) -> IvfModel:
     """Return the centroids of an index of vectors; see `Dataset.get_ivf_model`.
 
-    Raises
-    ------
-    InvalidInputError
-        The index does not exist, has no vectors, or is empty.
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError. Raises InvalidInputError: the index does not exist, has
+    no vectors, or is empty.
     """
     for segment in sections.section_of(table.manifest).indices:
         if segment.name != index_name or sections.type_of_index(segment) != "VECTOR":
@@ -159,10 +156,7 @@ def ivf_model(table: OpenTable, index_name: str) -> IvfModel:
 def name_of_vector_index(table: OpenTable, column: str) -> str:
     """Return the name of the first index of a column of vectors.
 
-    Raises
-    ------
-    InvalidInputError
-        There is none.
+    Raises InvalidInputError: there is none.
     """
     number = table.schema.field(column).id
     for segment in sections.section_of(table.manifest).indices:

@@ -69,10 +69,7 @@ def add_joined_columns(
 ) -> OpenTable:
     """Add the columns of other rows; see `Dataset.merge`.
 
-    Returns
-    -------
-    OpenTable
-        The version that was committed.
+    Returns the version that was committed.
     """
     key = table.schema.field(left_on)
     joined = ColumnLookup.of(table_of(data, schema), right_on or left_on, key.to_arrow().type)
@@ -127,18 +124,11 @@ class MergeResult(MergeCounts):
 class MergeClauses:
     """What a merge does with each kind of row.
 
-    Attributes
-    ----------
-    matched : str
-        ``keep``, ``update``, ``delete`` or ``fail``.
-    condition : str, optional
-        Condition on both sides for an update.
-    inserts : bool
-        Whether rows of the source that match no row are inserted.
-    deletes_others : bool
-        Whether rows of the table that match no row of the source are deleted.
-    others : str, optional
-        Condition on the rows to delete.
+    - `matched`: ``keep``, ``update``, ``delete`` or ``fail``.
+    - `condition`: Condition on both sides for an update.
+    - `inserts`: Whether rows of the source that match no row are inserted.
+    - `deletes_others`: Whether rows of the table that match no row of the source are deleted.
+    - `others`: Condition on the rows to delete.
     """
 
     matched: str = "keep"
@@ -249,13 +239,8 @@ def plan_merge(
 def _aligned(source: pa.Table, schema: Schema, on: Sequence[str]) -> pa.Table:
     """Return the source with the types of the table.
 
-    Raises
-    ------
-    SchemaMismatchError
-        A column of the key is missing, or the table does not have a column or has it in another
-        type.
-    UnsupportedTypeError
-        A column of the key has blobs.
+    Raises SchemaMismatchError: a column of the key is missing, or the table does not have a column
+    or has it in another type. Raises UnsupportedTypeError: a column of the key has blobs.
     """
     names = source.column_names
     for name in on:
@@ -280,10 +265,7 @@ def _aligned(source: pa.Table, schema: Schema, on: Sequence[str]) -> pa.Table:
 def _normalized(source: pa.Table, schema: Schema, compared: Collection[str]) -> pa.Table:
     """Return the source with the JSON of compared columns as the table stores it.
 
-    Raises
-    ------
-    InvalidInputError
-        A text is not valid JSON.
+    Raises InvalidInputError: a text is not valid JSON.
     """
     for index, name in enumerate(source.column_names):
         field = schema.field(name)
@@ -653,10 +635,8 @@ class MergeInsertBuilder:
 def key_names(schema: Schema, on: str | Iterable[str] | None) -> list[str]:
     """Return the columns by which the rows of a merge match; see `Dataset.merge_insert`.
 
-    Raises
-    ------
-    InvalidInputError
-        A column does not exist, or no column is given and the table has no primary key.
+    Raises InvalidInputError: a column does not exist, or no column is given and the table has no
+    primary key.
     """
     if on is None:
         paths = primary_key(schema)

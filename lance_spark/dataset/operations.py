@@ -59,10 +59,7 @@ class _OperationAlias(type):
 def operation_alias(target: type) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Make a function the class of the objects that it returns.
 
-    Parameters
-    ----------
-    target : type
-        The class of these objects.
+    - `target`: The class of these objects.
     """
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -524,10 +521,7 @@ class LanceOperation:
 def _schema(schema: Schema | LanceSchema | pa.Schema) -> Schema:
     """Return a schema with field ids.
 
-    Raises
-    ------
-    InvalidInputError
-        It is not a schema.
+    Raises InvalidInputError: it is not a schema.
     """
     if isinstance(schema, pa.Schema):
         return Schema.from_arrow(schema)

@@ -33,11 +33,8 @@ if TYPE_CHECKING:
 def parsed_query(table: OpenTable, query: QueryLike) -> FullTextQuery:
     """Return a query, which searches all indexed columns if it names none.
 
-    Raises
-    ------
-    InvalidInputError
-        The query is malformed, or names a column that does not exist.
-    CorruptTableError
+    Raises CorruptTableError. Raises InvalidInputError: the query is malformed, or names a column
+    that does not exist.
     """
     section = indexes.read_section(table.manifest)
     names = dict(_names(table.schema.fields))
@@ -56,10 +53,7 @@ def can_ignore_indexes(search: TextSearch) -> bool:
 def score_field(names: Sequence[str]) -> pa.Field:
     """Return the column of scores, for a table with columns of some names.
 
-    Raises
-    ------
-    InvalidInputError
-        A column of the table has its name.
+    Raises InvalidInputError: a column of the table has its name.
     """
     if SCORE.name in names:
         raise InvalidInputError(
@@ -118,15 +112,8 @@ def searched_indexes(paths: TablePaths, search: VectorSearch) -> tuple[UsedIndex
 def search_fields(names: Sequence[str], *, is_batch: bool) -> tuple[pa.Field | None, pa.Field]:
     """Return the columns that a search adds to a table with columns of some names.
 
-    Returns
-    -------
-    tuple of pa.Field
-        The number of the query, if there are several; and the distance.
-
-    Raises
-    ------
-    InvalidInputError
-        A column of the table has such a name.
+    Returns the number of the query, if there are several; and the distance. Raises
+    InvalidInputError: a column of the table has such a name.
     """
     for field in (QUERY_INDEX, DISTANCE) if is_batch else (DISTANCE,):
         if field.name in names:

@@ -78,16 +78,8 @@ class VersionReader:
     Keeps its fragments with their rows counted, open files, indexes and row ids. `FreshReader` also
     reads the rows of a MemWAL.
 
-    Parameters
-    ----------
-    table : OpenTable
-    storage_options : mapping of str to str
-        Settings of the store.
-
-    Attributes
-    ----------
-    open_files : OpenFiles
-        Files that reads of rows by position leave open for the next ones.
+    - `storage_options`: Settings of the store.
+    - `open_files`: Files that reads of rows by position leave open for the next ones.
     """
 
     def __init__(self, table: OpenTable, storage_options: Mapping[str, str]) -> None:
@@ -126,10 +118,7 @@ class VersionReader:
     ) -> Schema:
         """Return the columns of a read.
 
-        Raises
-        ------
-        InvalidInputError
-            A column does not exist.
+        Raises InvalidInputError: a column does not exist.
         """
         selected = row_meta.select(
             self.table.schema,
@@ -150,10 +139,7 @@ class VersionReader:
     ) -> tuple[Condition, ...]:
         """Return the conditions of a read, parsed.
 
-        Raises
-        ------
-        InvalidInputError
-            A condition is not valid.
+        Raises InvalidInputError: a condition is not valid.
         """
         if filters is None and filter is None:
             return ()
@@ -395,9 +381,7 @@ class VersionReader:
     def check_nearest(self, query: NearestQuery) -> VectorType:
         """Return the type of the column of a query, without reading files of an index.
 
-        Raises
-        ------
-        InvalidInputError
+        Raises InvalidInputError.
         """
         from lance_spark.indexes.vectors.search import checked_type
 
@@ -429,21 +413,12 @@ class VersionReader:
     ) -> Schema:
         """Return the columns of a search.
 
-        Parameters
-        ----------
-        columns : sequence of str, optional
-        last : Field
-            `_score` or `_distance`. If it is not named, it follows the columns.
-        first : Field, optional
-            `query_index` of a batch of queries: the first column.
-        adds : bool
-            Whether these columns are added if they are not named. Otherwise, `first` has the place
-            where it is named.
+        - `last`: `_score` or `_distance`. If it is not named, it follows the columns.
+        - `first`: `query_index` of a batch of queries: the first column.
+        - `adds`: Whether these columns are added if they are not named. Otherwise, `first` has the
+          place where it is named.
 
-        Raises
-        ------
-        InvalidInputError
-            One of these columns is named twice, or a column does not exist.
+        Raises InvalidInputError: one of these columns is named twice, or a column does not exist.
         """
         computed = {field.name: field for field in (last, first) if field is not None}
         names = None if columns is None else list(columns)
@@ -536,16 +511,10 @@ class VersionReader:
     ) -> _Task:
         """Return the task of a search.
 
-        Parameters
-        ----------
-        search : TextSearch or VectorSearch
-            As the task has it.
-        searched : tuple of Field
-            Columns that it reads beside those of the result and of conditions.
-        uses_indexes : bool
-            Whether indexes rule out rows by `prefilter`.
-        **own
-            Further attributes of the task.
+        - `search`: As the task has it.
+        - `searched`: Columns that it reads beside those of the result and of conditions.
+        - `uses_indexes`: Whether indexes rule out rows by `prefilter`.
+        - `**own`: Further attributes of the task.
         """
         manifest = self.table.manifest
         computed = {field.id for field in row_meta.SEARCH_FIELDS}

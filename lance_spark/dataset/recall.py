@@ -33,18 +33,11 @@ _ROUNDING = 1e-5
 class IndexRecall:
     """The result of `Dataset.index_recall`.
 
-    Attributes
-    ----------
-    name : str
-        Name of the index.
-    k : int
-        Rows for each query.
-    num_queries : int
-    recall : float
-        The part of the nearest rows that the index finds, from 0 to 1, over all queries. NaN
-        without queries.
-    lowest : float
-        The same part for the query for which it is least.
+    - `name`: Name of the index.
+    - `k`: Rows for each query.
+    - `recall`: The part of the nearest rows that the index finds, from 0 to 1, over all queries.
+      NaN without queries.
+    - `lowest`: The same part for the query for which it is least.
     """
 
     name: str
@@ -58,19 +51,11 @@ class IndexRecall:
 class RecallPlan:
     """The queries of a measurement.
 
-    Attributes
-    ----------
-    name : str
-        Name of the index.
-    column : str
-    names : tuple of str
-        The names of the column and of the structs that it is in, from the top-level column down.
-    dtype : VectorType
-    metric : Metric
-    k : int
-    ids : uint64 array
-        Row ids of the queries.
-    vectors : array of shape (queries, dimension)
+    - `name`: Name of the index.
+    - `names`: The names of the column and of the structs that it is in, from the top-level column
+      down.
+    - `ids` (uint64 array): Row ids of the queries.
+    - `vectors`: Array of shape (queries, dimension).
     """
 
     name: str
@@ -85,12 +70,9 @@ class RecallPlan:
     def compare(self, by_index: pa.Table, nearest: pa.Table) -> IndexRecall:
         """Return the recall of a search.
 
-        Parameters
-        ----------
-        by_index, nearest : pa.Table
-            Rows by the index, and exact ones: `k` and one more for each query, in any order, with
-            the columns `query_index`, `_rowid` and `_distance`. `by_index` also has the column of
-            vectors.
+        - `by_index`, `nearest`: Rows by the index, and exact ones: `k` and one more for each query,
+          in any order, with the columns `query_index`, `_rowid` and `_distance`. `by_index` also
+          has the column of vectors.
         """
         from lance_spark.indexes.vectors.distances import exact
 
@@ -149,11 +131,8 @@ def measure_recall(
 def plan_recall(dataset: Dataset, name: str, sample: int, k: int, seed: int) -> RecallPlan:
     """Choose the queries of a measurement.
 
-    Raises
-    ------
-    InvalidInputError
-        The index does not exist, or has no vectors, or a number is not positive.
-    CorruptFileError, CorruptTableError, MissingFileError, StorageError
+    Raises CorruptFileError, CorruptTableError, MissingFileError, StorageError. Raises
+    InvalidInputError: the index does not exist, or has no vectors, or a number is not positive.
     """
     from lance_spark.indexes.files import IndexFiles
     from lance_spark.indexes.vectors.columns import ColumnVectors, VectorType

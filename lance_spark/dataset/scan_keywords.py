@@ -49,12 +49,8 @@ class ColumnOrdering:
 class OrderKey:
     """A key of an order, and where its values are.
 
-    Attributes
-    ----------
-    key : SortKey
-        The column, or the child of a struct.
-    path : tuple of str
-        The names from the top-level column down.
+    - `key`: The column, or the child of a struct.
+    - `path`: The names from the top-level column down.
     """
 
     key: SortKey
@@ -66,17 +62,11 @@ def parse_order(
 ) -> tuple[OrderKey, ...]:
     """Return the keys of an order.
 
-    Parameters
-    ----------
-    orderings : str or iterable of ColumnOrdering or str, optional
-        A string is a column in ascending order. pylance's `ColumnOrdering` is accepted as well.
-    schema : Schema
-        Of the table.
+    - `orderings`: A string is a column in ascending order. pylance's `ColumnOrdering` is accepted
+      as well.
+    - `schema`: Of the table.
 
-    Raises
-    ------
-    InvalidInputError
-        A column does not exist, or has a type that has no order here.
+    Raises InvalidInputError: a column does not exist, or has a type that has no order here.
     """
     if orderings is None:
         return ()

@@ -347,11 +347,7 @@ class Scanner:
     def _tasks(self, columns: Any, chosen: range | None = None) -> list[ScanTask]:
         """Return the tasks in the order of their rows.
 
-        Parameters
-        ----------
-        columns : sequence of str, optional
-        chosen : range, optional
-            The positions of the fragments to read; all by default.
+        - `chosen`: The positions of the fragments to read; all by default.
         """
         request, reader = self._request, self._reader
         groups: list[list[int] | None] = [None]

@@ -29,16 +29,11 @@ _Search = TypeVar("_Search")
 class _SearchSteps(NamedTuple, Generic[_Search]):
     """The steps of a search of texts or vectors.
 
-    Attributes
-    ----------
-    plan : callable
-        Plans the search; see `VersionReader.plan_text` and `plan_nearest`.
-    rows : callable
-        Returns the rows that a planned search finds.
-    can_ignore_indexes : callable
-        Whether a planned search uses indexes, and values can be searched in their place.
-    warning : str
-        What is logged if the indexes are ignored.
+    - `plan`: Plans the search; see `VersionReader.plan_text` and `plan_nearest`.
+    - `rows`: Returns the rows that a planned search finds.
+    - `can_ignore_indexes`: Whether a planned search uses indexes, and values can be searched in
+      their place.
+    - `warning`: What is logged if the indexes are ignored.
     """
 
     plan: Callable[..., _Search]
@@ -53,11 +48,8 @@ def searched_rows(reader: VersionReader, request: ScanRequest) -> pa.Table:
     If a file of an index is damaged or missing, the values of the table are searched instead,
     unless the request leaves out rows that no index covers.
 
-    Raises
-    ------
-    InvalidInputError
-        The query is malformed, or does not fit its column.
-    CorruptFileError, CorruptTableError, StorageError
+    Raises CorruptFileError, CorruptTableError, StorageError. Raises InvalidInputError: the query is
+    malformed, or does not fit its column.
     """
     steps = _steps(reader, request)
     search = steps.plan(**of_group(IndexSearchKeywords, request.options))
@@ -88,10 +80,7 @@ def _nearest_steps(
 ) -> _SearchSteps[VectorSearch]:
     """Return the steps of a vector search, which finds rows by query and distance.
 
-    Raises
-    ------
-    InvalidInputError
-        The query is malformed.
+    Raises InvalidInputError: the query is malformed.
     """
     from lance_spark.indexes.vectors.query import parse_nearest
 
@@ -123,10 +112,7 @@ def _text_steps(
 ) -> _SearchSteps[TextSearch]:
     """Return the steps of a full-text search, which finds the rows with the greatest scores first.
 
-    Raises
-    ------
-    InvalidInputError
-        A column does not exist.
+    Raises InvalidInputError: a column does not exist.
     """
     from lance_spark.dataset.queries import can_ignore_indexes
 

@@ -22,13 +22,8 @@ if TYPE_CHECKING:
 class DatasetStats(TypedDict):
     """Statistics of a version.
 
-    Attributes
-    ----------
-    num_deleted_rows : int
-        Deleted rows that data files still have.
-    num_fragments : int
-    num_small_files : int
-        Fragments with fewer rows than `max_rows_per_group`.
+    - `num_deleted_rows`: Deleted rows that data files still have.
+    - `num_small_files`: Fragments with fewer rows than `max_rows_per_group`.
     """
 
     num_deleted_rows: int

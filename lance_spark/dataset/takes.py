@@ -32,11 +32,8 @@ if TYPE_CHECKING:
 def remapped(table: OpenTable, addrs: pa.Array) -> pa.Array | None:
     """Return the addresses of rows after recorded compactions; see `Dataset.remap_row_addrs`.
 
-    Raises
-    ------
-    InvalidInputError
-        The array has another type than uint64.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises InvalidInputError: the array has another type
+    than uint64.
     """
     if not isinstance(addrs, pa.Array) or addrs.type != pa.uint64():
         shown = addrs.type if isinstance(addrs, pa.Array) else type(addrs).__name__
@@ -74,11 +71,8 @@ def take(
 ) -> pa.Table:
     """Return rows by their positions; see `Dataset.take`.
 
-    Raises
-    ------
-    InvalidInputError
-        A position is out of range, or a column does not exist.
-    CorruptTableError, CorruptFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, StorageError. Raises InvalidInputError: a position
+    is out of range, or a column does not exist.
     """
     table = reader.table
     computed = None
@@ -109,11 +103,8 @@ def take_ids(
 ) -> pa.Table:
     """Return rows by their row ids; see `Dataset.take_rows`.
 
-    Raises
-    ------
-    InvalidInputError
-        A column does not exist.
-    CorruptTableError, CorruptFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, StorageError. Raises InvalidInputError: a column
+    does not exist.
     """
     names = row_meta.without_repeats(columns)
     schema = row_meta.of_take(reader.select(names, blob_handling=blob_handling))

@@ -31,9 +31,7 @@ def drop_table(
 ) -> None:
     """Delete a table; see `Dataset.drop`.
 
-    Raises
-    ------
-    TableNotFoundError, InvalidInputError, UnsupportedError, StorageError
+    Raises TableNotFoundError, InvalidInputError, UnsupportedError, StorageError.
     """
     store = ObjectStore.from_uri(os.fspath(base_uri), storage_options)
     with error_context(store.display):

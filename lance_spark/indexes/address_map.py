@@ -28,17 +28,10 @@ WRITTEN = ((2, 0), (2, 1), (2, 2))
 class AddressMap:
     """Map of the old addresses of moved rows to their new addresses.
 
-    Parameters
-    ----------
-    paths : TablePaths
-        Opens the deletion files of the old fragments.
-    moves : sequence of RemappedRows
-    left_out : collection of int
-        Old fragments none of whose rows is live.
+    - `paths`: Opens the deletion files of the old fragments.
+    - `left_out`: Old fragments none of whose rows is live.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
 
     def __init__(
@@ -83,14 +76,9 @@ class AddressMap:
 class _Source:
     """An old fragment of a group.
 
-    Attributes
-    ----------
-    first : int
-        Position of its first live row among the rows of the group's new fragments.
-    deleted : int64 array
-        Offsets of its deleted rows, increasing.
-    new_ids, ends : array
-        Id of each new fragment, and the position after its last row.
+    - `first`: Position of its first live row among the rows of the group's new fragments.
+    - `deleted` (int64 array): Offsets of its deleted rows, increasing.
+    - `new_ids`, `ends` (array): Id of each new fragment, and the position after its last row.
     """
 
     first: int
@@ -147,19 +135,11 @@ class Remap(Protocol):
     ) -> RewrittenIndex | None:
         """Write the files; return None if this release does not write the form of the segment.
 
-        Parameters
-        ----------
-        paths : TablePaths
-        index : table_pb2.IndexMetadata
-        address_map : AddressMap
-        version : tuple of int
-            File version of the table.
-        parts : sequence of BuiltPart
-            What tasks have built before; none if there are no such tasks.
+        - `version`: File version of the table.
+        - `parts`: What tasks have built before; none if there are no such tasks.
 
-        Raises
-        ------
-        CorruptFileError, CorruptTableError, MissingFileError, UnsupportedError, StorageError
+        Raises CorruptFileError, CorruptTableError, MissingFileError, UnsupportedError,
+        StorageError.
         """
 
 
@@ -177,9 +157,7 @@ class BuildPart(Protocol):
     ) -> Any:
         """Write a file with some partitions of a segment; return a `BuiltPart`.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+        Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
         """
 
 
@@ -187,17 +165,10 @@ class BuildPart(Protocol):
 class Remapping:
     """How indexes of a type are rewritten with the row addresses after a compaction.
 
-    Attributes
-    ----------
-    remap : callable
-    can_remap : callable or None
-        Returns whether a segment can be rewritten; None if each can.
-    groups_of : callable or None
-        Returns the partitions of a segment, in groups of about some number of rows, whose parts are
-        built by tasks; None if there are no parts.
-    build_part : callable or None
-    ignores_damage : bool
-        Whether a damaged segment is left out, and does not cover the new fragments.
+    - `can_remap`: Returns whether a segment can be rewritten; None if each can.
+    - `groups_of`: Returns the partitions of a segment, in groups of about some number of rows,
+      whose parts are built by tasks; None if there are no parts.
+    - `ignores_damage`: Whether a damaged segment is left out, and does not cover the new fragments.
     """
 
     remap: Remap

@@ -141,17 +141,10 @@ def min_max_from_metadata(
 def value_count(table: OpenTable, fragments: Sequence[Fragment], path: Sequence[str]) -> int | None:
     """Return how many live rows are not null in a column, if indexes know it. NaN counts.
 
-    Parameters
-    ----------
-    table : OpenTable
-    fragments : sequence of Fragment
-        The table's, with their rows counted.
-    path : sequence of str
-        Names from the top-level field to the column.
+    - `fragments`: The table's, with their rows counted.
+    - `path`: Names from the top-level field to the column.
 
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, StorageError.
     """
     column = _ColumnStatistics.of(table, fragments, path)
     if column is None:
@@ -175,18 +168,11 @@ def value_count(table: OpenTable, fragments: Sequence[Fragment], path: Sequence[
 class _ColumnStatistics:
     """Index statistics of a column that together cover all live rows.
 
-    Attributes
-    ----------
-    path : tuple of Field
-        The fields from the top-level field to the column.
-    starts : int64 array
-        First row of each fragment, and the number of all rows.
-    trees : list of Bounds
-        They have exactly the live rows of some fragments, without overlap.
-    zones : Zones or None
-        None if no other fragment has a value.
-    used : bool array
-        Which zones to use: the zones of fragments that no tree covers.
+    - `path`: The fields from the top-level field to the column.
+    - `starts` (int64 array): First row of each fragment, and the number of all rows.
+    - `trees`: They have exactly the live rows of some fragments, without overlap.
+    - `zones`: None if no other fragment has a value.
+    - `used` (bool array): Which zones to use: the zones of fragments that no tree covers.
     """
 
     path: tuple[Field, ...]
@@ -449,24 +435,12 @@ def single_values(
 ) -> pa.Array | None:
     """Return the value of a column in each fragment; None if one has several values, or may have.
 
-    Parameters
-    ----------
-    table : OpenTable
-    section : IndexSection
-        Its indexes.
-    fragments : sequence of Fragment
-        The table's, with their rows counted.
-    field : Field
-        A top-level column without children, whose values are equal if they compare equal.
+    - `section`: Its indexes.
+    - `fragments`: The table's, with their rows counted.
+    - `field`: A top-level column without children, whose values are equal if they compare equal.
 
-    Returns
-    -------
-    pa.Array or None
-        A value, or null, for each fragment. Without meaning for fragments without live rows.
-
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, StorageError
+    Returns a value, or null, for each fragment. Without meaning for fragments without live rows.
+    Raises CorruptTableError, CorruptFileError, StorageError.
     """
     maps = [
         index
@@ -568,16 +542,9 @@ def split_valid(task: ScanTask, path: Sequence[str]) -> tuple[int, ScanTask]:
 def is_all_valid(paths: TablePaths, fragment: Fragment, path: tuple[Field, ...]) -> bool:
     """Return whether the data file of a column shows that no row of a fragment is null.
 
-    Parameters
-    ----------
-    paths : TablePaths
-    fragment : Fragment
-    path : tuple of Field
-        The fields from the top-level field to the column.
+    - `path`: The fields from the top-level field to the column.
 
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, StorageError.
     """
     if is_overlaid(fragment, {node.id for field in path for node in field.walk()}):
         return False

@@ -77,59 +77,40 @@ def _no_details(dtype: pa.DataType, parameters: Mapping[str, Any]) -> bytes:
 class Builder:
     """How an index of one type is created.
 
-    Attributes
-    ----------
-    type_name : str
-        As pylance names it, in upper case.
-    write : callable or None
-        Writes the files from the values of a part; None if there is `write_batches`.
-    supports : callable
-        Returns whether the index takes columns of a type.
-    supports_field : callable
-        Returns whether the index takes a column whose type it takes.
-    plain_only : bool
-        Whether columns of dictionaries or extension types are refused, although the index takes
-        their values.
-    with_addresses : bool
-        Whether the files have row addresses, also in tables with stable row ids.
-    version : int
-        Index version.
-    version_of : callable or None
-        Returns the index version for all parameters, if it depends on them.
-    defaults : mapping of str to int or float
-        Parameters and their default values. An int default stands for an integer from `least` to
-        `MAX_NUMBER`, a float default for a number between 0 and 1.
-    least : int
-    parse : callable or None
-        Returns all parameters for the options of the caller, in place of `defaults`.
-    details : callable
-        Returns the message in `index_details`, for the type of the column and all parameters.
-    existing : callable
-        Returns the parameters of an existing segment, without those that have their defaults.
-    json_columns : bool
-        Whether the index takes JSON columns, and no others.
-    json_too : bool
-        Whether the index takes JSON columns besides others.
-    of_column : callable
-        Returns the parameters that depend on the column.
-    write_batches : callable or None
-        Writes the files from batches of values as they are read, and from other segments.
-    train : callable or None
-        Learns from the rows, before the tasks are planned; it adds `MODEL` to the parameters.
-    can_merge : callable or None
-        Returns whether the files of a segment can become a part of a new one with the parameters.
-    merging : Merging or None
-        How segments are merged, if there is no `write_batches`.
-    stored_parts : callable or None
-        Yields what `write_batches` takes of another segment; None if it takes `Source`.
-    replaces_all : callable or None
-        Returns whether a new segment must replace all segments of an index.
-    target_of : callable or None
-        Returns the builder of the files, for all parameters, if they are those of another type.
-    stage : str
-        Name of the stage of progress in which `write_batches` takes the rows.
-    max_rows : int or None
-        Rows that a segment has at most by default, if fewer than other types of indexes have.
+    - `type_name`: As pylance names it, in upper case.
+    - `write`: Writes the files from the values of a part; None if there is `write_batches`.
+    - `supports`: Returns whether the index takes columns of a type.
+    - `supports_field`: Returns whether the index takes a column whose type it takes.
+    - `plain_only`: Whether columns of dictionaries or extension types are refused, although the
+      index takes their values.
+    - `with_addresses`: Whether the files have row addresses, also in tables with stable row ids.
+    - `version`: Index version.
+    - `version_of`: Returns the index version for all parameters, if it depends on them.
+    - `defaults`: Parameters and their default values. An int default stands for an integer from
+      `least` to `MAX_NUMBER`, a float default for a number between 0 and 1.
+    - `parse`: Returns all parameters for the options of the caller, in place of `defaults`.
+    - `details`: Returns the message in `index_details`, for the type of the column and all
+      parameters.
+    - `existing`: Returns the parameters of an existing segment, without those that have their
+      defaults.
+    - `json_columns`: Whether the index takes JSON columns, and no others.
+    - `json_too`: Whether the index takes JSON columns besides others.
+    - `of_column`: Returns the parameters that depend on the column.
+    - `write_batches`: Writes the files from batches of values as they are read, and from other
+      segments.
+    - `train`: Learns from the rows, before the tasks are planned; it adds `MODEL` to the
+      parameters.
+    - `can_merge`: Returns whether the files of a segment can become a part of a new one with the
+      parameters.
+    - `merging`: How segments are merged, if there is no `write_batches`.
+    - `stored_parts`: Yields what `write_batches` takes of another segment; None if it takes
+      `Source`.
+    - `replaces_all`: Returns whether a new segment must replace all segments of an index.
+    - `target_of`: Returns the builder of the files, for all parameters, if they are those of
+      another type.
+    - `stage`: Name of the stage of progress in which `write_batches` takes the rows.
+    - `max_rows`: Rows that a segment has at most by default, if fewer than other types of indexes
+      have.
     """
 
     type_name: str
@@ -166,10 +147,7 @@ class Builder:
     def parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return all parameters, with defaults.
 
-        Raises
-        ------
-        InvalidOptionError
-            An option is unknown or out of range.
+        Raises InvalidOptionError: an option is unknown or out of range.
         """
         if self.parse is not None:
             return self.parse(options)
@@ -193,10 +171,8 @@ class Builder:
     def parameters_of(self, files: IndexFiles) -> dict[str, Any]:
         """Return all parameters of an existing segment.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, UnsupportedError, StorageError
-            The files of the segment cannot be read; create the index again.
+        Raises CorruptFileError, MissingFileError, UnsupportedError, StorageError: the files of the
+        segment cannot be read; create the index again.
         """
         return {**self.defaults, **self.existing(files)}
 
@@ -234,10 +210,7 @@ def _is_fraction(value: object) -> bool:
 def builder_of(index_type: str) -> Builder:
     """Return the builder of a type.
 
-    Raises
-    ------
-    InvalidInputError
-        No index of the type can be created.
+    Raises InvalidInputError: no index of the type can be created.
     """
     builder: Builder | None = None
     if isinstance(index_type, str):
@@ -269,10 +242,7 @@ def target_of(builder: Builder, parameters: Mapping[str, Any]) -> Builder:
 def can_extend(segment: table_pb2.IndexMetadata) -> bool:
     """Return whether an index can get more segments like one of its segments.
 
-    Raises
-    ------
-    CorruptFileError
-        The details of a JSON index cannot be parsed.
+    Raises CorruptFileError: the details of a JSON index cannot be parsed.
     """
     documents = documents_of(indexes.type_of_index(segment))
     if documents is not None:
@@ -326,18 +296,11 @@ def read_column(
 
     JSON is JSONB.
 
-    Parameters
-    ----------
-    task : FragmentTask
-        Has the fragments.
-    path : tuple of Field
-        The fields from the top-level field to the column.
-    row_field : Field
-        `ROW_ID` or `ROW_ADDRESS`.
+    - `task`: Has the fragments.
+    - `path`: The fields from the top-level field to the column.
+    - `row_field`: `ROW_ID` or `ROW_ADDRESS`.
 
-    Raises
-    ------
-    CorruptFileError, CorruptTableError, StorageError
+    Raises CorruptFileError, CorruptTableError, StorageError.
     """
     part = next(column_parts(task, path, row_field, None))
     return part.values, part.ids
@@ -346,12 +309,7 @@ def read_column(
 class ColumnPart(NamedTuple):
     """A part of a column.
 
-    Attributes
-    ----------
-    values : pa.Array
-    ids : uint64 array
-        Row id or address of each value, increasing.
-    is_last : bool
+    - `ids` (uint64 array): Row id or address of each value, increasing.
     """
 
     values: pa.Array
@@ -366,16 +324,10 @@ def column_parts(
 
     There is at least one part, which may be empty.
 
-    Parameters
-    ----------
-    task, path, row_field
-        As for `read_column`.
-    part_bytes : int or None
-        Bytes of a part; None for one part.
+    - `task`, `path`, `row_field`: As for `read_column`.
+    - `part_bytes`: Bytes of a part; None for one part.
 
-    Raises
-    ------
-    CorruptFileError, CorruptTableError, StorageError
+    Raises CorruptFileError, CorruptTableError, StorageError.
     """
     dtype = value_type(paged_json(path[-1]))
     values: list[pa.Array] = []
@@ -407,14 +359,9 @@ def column_batches(
 
     The rows are in the order of the fragments; see `read_column`.
 
-    Parameters
-    ----------
-    task, path, row_field
-        As for `read_column`.
-    slices : sequence of FragmentSlice, optional
-        Rows to read, in place of those of all fragments of the task.
-    stage : str
-        Name of the stage in which the rows count.
+    - `task`, `path`, `row_field`: As for `read_column`.
+    - `slices`: Rows to read, in place of those of all fragments of the task.
+    - `stage`: Name of the stage in which the rows count.
     """
     names = [field.name for field in path]
     # Values in JSON documents are found in JSONB.
@@ -445,9 +392,7 @@ def live_rows(
 ) -> Iterator[UInt64Array]:
     """Yield the ids or addresses of the live rows of some fragments, without reading a column.
 
-    Raises
-    ------
-    CorruptFileError, CorruptTableError, StorageError
+    Raises CorruptFileError, CorruptTableError, StorageError.
     """
     for batch in _batches(task, _whole(fragments), Schema((row_field,))):
         yield batch.column(0).to_numpy()
@@ -520,20 +465,11 @@ def write_files(
 ) -> None:
     """Write the files of a segment.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-    builder : Builder
-    dtype : pa.DataType
-        Type of the values.
-    parts : iterator of ColumnPart
-    sources : sequence of SegmentSource
-        Existing segments whose rows the new segment has, too.
-    parameters : mapping of str to object
+    - `dtype`: Type of the values.
+    - `sources`: Existing segments whose rows the new segment has, too.
 
-    Raises
-    ------
-    CorruptFileError, CorruptTableError, MissingFileError, UnsupportedTypeError, StorageError
+    Raises CorruptFileError, CorruptTableError, MissingFileError, UnsupportedTypeError,
+    StorageError.
     """
     assert builder.write is not None, "other types write batches"
     part = next(parts)

@@ -46,15 +46,8 @@ def default_bytes() -> int:
 class IndexCache:
     """Parsed contents of files, and open files, by root and path. Threads can share it.
 
-    Parameters
-    ----------
-    max_entries, max_bytes : int, optional
-        Past these limits the content that was used longest ago is dropped. A content larger than
-        `max_bytes` is not kept. By default `default_bytes`.
-
-    Attributes
-    ----------
-    open_files : OpenFiles
+    - `max_entries`, `max_bytes`: Past these limits the content that was used longest ago is
+      dropped. A content larger than `max_bytes` is not kept. By default `default_bytes`.
     """
 
     def __init__(self, max_entries: int = MAX_ENTRIES, max_bytes: int | None = None) -> None:
@@ -85,15 +78,10 @@ class IndexCache:
     def get(self, key: _Key, read: Callable[[], _T], size: Callable[[_T], int]) -> _T:
         """Return the content of a file.
 
-        Parameters
-        ----------
-        key : tuple of (str, str, int or None)
-            Root, path and part of the file.
-        read : callable
-            Reads the file if the cache does not have it. Its errors are passed on. Two threads may
-            read the same file at once.
-        size : callable
-            Returns the bytes of a content.
+        - `key` (tuple of (str, str, int or None)): Root, path and part of the file.
+        - `read`: Reads the file if the cache does not have it. Its errors are passed on. Two
+          threads may read the same file at once.
+        - `size`: Returns the bytes of a content.
         """
         return self.get_all([key], lambda _: [read()], size)[0]
 
@@ -105,13 +93,8 @@ class IndexCache:
     ) -> list[_T]:
         """Return several contents; those that the cache does not have are read in one call.
 
-        Parameters
-        ----------
-        keys : sequence of (str, str, int or None)
-            Distinct; see `get`.
-        read : callable
-            Returns the contents of some of the keys.
-        size : callable
+        - `keys` (sequence of (str, str, int or None)): Distinct; see `get`.
+        - `read`: Returns the contents of some of the keys.
         """
         contents_by_key: dict[_Key, _T] = {}
         with self._lock:
@@ -153,10 +136,7 @@ after_fork(CACHE.clear)
 def all_rows(file: DataFileReader) -> range:
     """Return the rows of an index file that is read whole.
 
-    Raises
-    ------
-    CorruptFileError
-        The file claims more rows than an index file of its size can hold.
+    Raises CorruptFileError: the file claims more rows than an index file of its size can hold.
     """
     # Constant pages take the same few bytes for any number of rows.
     if file.num_rows > _MIN_ROWS + _ROWS_PER_BYTE * file.source.size:

@@ -97,16 +97,12 @@ class Searcher(Enum):
 class Answers:
     """What is noted of the answers of indexes.
 
-    Attributes
-    ----------
-    searcher : Searcher
-    used : dict of str to UsedIndex
-        The indexes that answer, by name.
-    deferred : list of (UsedIndex, bool array)
-        Segments that are left to tasks, and the fragments that each covers.
-    decided : list of bool array
-        For each comparison that indexes of exact values answer, the fragments of which the answer
-        has just the rows for which it holds. Some of these rows may be deleted.
+    - `used`: The indexes that answer, by name.
+    - `deferred` (list of (UsedIndex, bool array)): Segments that are left to tasks, and the
+      fragments that each covers.
+    - `decided` (list of bool array): For each comparison that indexes of exact values answer, the
+      fragments of which the answer has just the rows for which it holds. Some of these rows may be
+      deleted.
     """
 
     searcher: Searcher
@@ -349,13 +345,8 @@ class ColumnIndexes:
 def are_everywhere(num_rows: int, num_decoded: int, table_rows: int) -> bool:
     """Return whether rows lie in most chunks of a table, so that to scan it costs less.
 
-    Parameters
-    ----------
-    num_rows : int
-    num_decoded : int
-        Rows of the chunks that have them.
-    table_rows : int
-        Rows of the table.
+    - `num_decoded`: Rows of the chunks that have them.
+    - `table_rows`: Rows of the table.
     """
     return num_rows > max(_FEW_SCATTERED, table_rows // _SELECTIVE_SCATTERED) and num_decoded > max(
         table_rows // 2, _DENSE * num_rows
@@ -398,16 +389,10 @@ def narrowed(
 ) -> list[tuple[FragmentSlice, ...]]:
     """Return groups of slices without the rows that are ruled out.
 
-    Parameters
-    ----------
-    groups : sequence of tuple of FragmentSlice
-    rows : mapping of int to RowRanges
-        The rows to keep, by the fragment's id.
-    target_rows : int
-        Consecutive groups are joined up to this number of rows that are decoded.
-    deferred : collection of int
-        Ids of the fragments for which the task searches indexes. It is expected to decode one row
-        in `_LEFT_ROWS` of them.
+    - `rows`: The rows to keep, by the fragment's id.
+    - `target_rows`: Consecutive groups are joined up to this number of rows that are decoded.
+    - `deferred`: Ids of the fragments for which the task searches indexes. It is expected to decode
+      one row in `_LEFT_ROWS` of them.
     """
     result: list[tuple[FragmentSlice, ...]] = []
     current: list[FragmentSlice] = []
@@ -452,14 +437,9 @@ _MANY = 16
 class Candidates(NamedTuple):
     """The rows for which conditions can hold.
 
-    Attributes
-    ----------
-    rows : mapping of int to RowRanges
-        Physical rows by the fragment's id. A fragment without rows may be missing.
-    used : tuple of UsedIndex
-        The indexes that decided.
-    deferred_fragments : frozenset of int
-        Ids of the fragments for which tasks are to search indexes.
+    - `rows`: Physical rows by the fragment's id. A fragment without rows may be missing.
+    - `used`: The indexes that decided.
+    - `deferred_fragments`: Ids of the fragments for which tasks are to search indexes.
     """
 
     rows: Mapping[int, RowRanges]
@@ -472,14 +452,9 @@ class TableIndexes:
 
     Threads can share it: a search for candidates changes nothing but what is read once.
 
-    Parameters
-    ----------
-    paths, section, stable_row_ids, fragments, find_rows
-        As of `TableRows`.
+    - `paths`, `section`, `stable_row_ids`, `fragments`, `find_rows`: As of `TableRows`.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
 
     def __init__(
@@ -503,21 +478,11 @@ class TableIndexes:
     ) -> Candidates | None:
         """Return the rows for which all conditions can hold.
 
-        Parameters
-        ----------
-        conditions : sequence of Condition
-        searcher : Searcher
-            The process that asks. The rows for a driver may be all of a fragment for which tasks
-            are to search.
+        - `searcher`: The process that asks. The rows for a driver may be all of a fragment for
+          which tasks are to search.
 
-        Returns
-        -------
-        Candidates or None
-            None if no index decides, or if a scan of all rows costs less.
-
-        Raises
-        ------
-        CorruptTableError, StorageError
+        Returns None if no index decides, or if a scan of all rows costs less. Raises
+        CorruptTableError, StorageError.
         """
         answers = Answers(searcher)
         statistics = self._statistics(conditions, answers)
@@ -623,11 +588,7 @@ class TableIndexes:
     ) -> CandidateSearch:
         """Return the search for the rows of some fragments.
 
-        Parameters
-        ----------
-        conditions : sequence of Condition
-        fragment_ids : collection of int
-            Some of `Candidates.deferred_fragments`.
+        - `fragment_ids`: Some of `Candidates.deferred_fragments`.
         """
         table = self._table
         positions = [
@@ -662,13 +623,8 @@ class TableIndexes:
 class CandidateSearch:
     """The search of a task in indexes. Immutable, and can be pickled.
 
-    Attributes
-    ----------
-    section : bytes
-        The segments, as an `IndexSection`.
-    stable_row_ids : bool
-    fragments : frozenset of int
-        Ids of the fragments whose rows are searched.
+    - `section`: The segments, as an `IndexSection`.
+    - `fragments`: Ids of the fragments whose rows are searched.
     """
 
     section: bytes
@@ -683,9 +639,7 @@ class CandidateSearch:
     ) -> Sequence[FragmentSlice]:
         """Return slices without the rows that the indexes rule out.
 
-        Raises
-        ------
-        CorruptTableError, CorruptFileError, StorageError
+        Raises CorruptTableError, CorruptFileError, StorageError.
         """
         fragments = list(
             {

@@ -33,12 +33,8 @@ Flags = npt.NDArray[np.bool_]
 class Findings:
     """What the check of a segment has found so far.
 
-    Attributes
-    ----------
-    missing, wrong, stale : int
-        See `check.IndexCheck`.
-    problems : list of str
-        The first problems.
+    - `missing`, `wrong`, `stale`: See `check.IndexCheck`.
+    - `problems`: The first problems.
     """
 
     missing: int = 0
@@ -54,15 +50,9 @@ class Findings:
 class CoveredRows:
     """The live rows of the fragments that a segment covers.
 
-    Parameters
-    ----------
-    values : pa.Array
-    row_keys : uint64 array
-        Row id or address of each value, increasing.
-    has_addresses : bool
-        Whether they are addresses.
-    moved : MovedRows or None
-        Translates the addresses in the index.
+    - `row_keys` (uint64 array): Row id or address of each value, increasing.
+    - `has_addresses`: Whether they are addresses.
+    - `moved`: Translates the addresses in the index.
     """
 
     def __init__(
@@ -174,9 +164,7 @@ class CompareRows(Protocol):
     def __call__(self, files: IndexFiles, rows: CoveredRows, findings: Findings, /) -> None:
         """Add what is found.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+        Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
         """
 
 
@@ -184,13 +172,8 @@ class CompareRows(Protocol):
 class ColumnCheck:
     """The check of a type of index against its column.
 
-    Attributes
-    ----------
-    compare : callable
-    versions : collection of int or None
-        Index versions that can be checked; None for that which is written.
-    prepare : callable or None
-        Raises an error on the driver if a segment cannot be checked.
+    - `versions`: Index versions that can be checked; None for that which is written.
+    - `prepare`: Raises an error on the driver if a segment cannot be checked.
     """
 
     compare: CompareRows

@@ -54,9 +54,7 @@ def checked_section(paths: TablePaths, manifest: Manifest) -> table_pb2.IndexSec
 
     Names are not checked; see `sections.read_section`.
 
-    Raises
-    ------
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError.
     """
     section = indexes.read_section(manifest)
     lists = _list_fields(manifest) if section.indices else frozenset()

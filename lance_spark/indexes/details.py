@@ -19,16 +19,11 @@ Prewarm = Callable[[IndexFiles], object]
 class Described:
     """What a type of index tells of its segments.
 
-    Attributes
-    ----------
-    type_of : callable or None
-        Returns the type as pylance names it, if segments differ.
-    statistics : callable or None
-        Returns numbers about the files of a segment, in the form of pylance: for partitions
-        ``metric_type``, ``partitions`` with the ``size`` of each, and ``loss``.
-    meaning : callable or None
-        Returns what all segments of an index must have in common, besides the type. Other
-        parameters, such as the rows of a zone, change no answer.
+    - `type_of`: Returns the type as pylance names it, if segments differ.
+    - `statistics`: Returns numbers about the files of a segment, in the form of pylance: for
+      partitions ``metric_type``, ``partitions`` with the ``size`` of each, and ``loss``.
+    - `meaning`: Returns what all segments of an index must have in common, besides the type. Other
+      parameters, such as the rows of a zone, change no answer.
     """
 
     type_of: Callable[[table_pb2.IndexMetadata], str] | None = None
@@ -39,10 +34,7 @@ class Described:
 def index_type_of(index: table_pb2.IndexMetadata) -> str:
     """Return the type of an index as pylance names it.
 
-    Raises
-    ------
-    CorruptTableError
-        The details of the index cannot be decoded.
+    Raises CorruptTableError: the details of the index cannot be decoded.
     """
     index_type = registry.TYPES.get(indexes.type_of_index(index))
     if index_type is None:

@@ -62,13 +62,8 @@ _T = TypeVar("_T")
 class IndexFiles:
     """Opens the files of a segment.
 
-    Attributes
-    ----------
-    paths : TablePaths
-    segment : table_pb2.IndexMetadata
-    keeps : bool
-        Whether contents and open files are kept for the next search. A check must see the files as
-        they are now.
+    - `keeps`: Whether contents and open files are kept for the next search. A check must see the
+      files as they are now.
     """
 
     paths: TablePaths
@@ -88,18 +83,14 @@ class IndexFiles:
     def open(self, name: str) -> DataFileReader:
         """Open a file; the caller closes it.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, StorageError
+        Raises CorruptFileError, MissingFileError, StorageError.
         """
         return open_file(self.source(name))
 
     def source(self, name: str) -> ByteSource:
         """Open the bytes of a file; the caller closes it.
 
-        Raises
-        ------
-        MissingFileError, StorageError
+        Raises MissingFileError, StorageError.
         """
         if self.keeps:
             self._expect_files()
@@ -124,9 +115,7 @@ class IndexFiles:
     def opened(self, name: str) -> Iterator[DataFileReader]:
         """Lend an open file, which can stay open for the next search.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, StorageError
+        Raises CorruptFileError, MissingFileError, StorageError.
         """
         key = self._key(name)
         if not self.keeps:
@@ -154,15 +143,10 @@ class IndexFiles:
     ) -> _T | None:
         """Return the parsed content of a file, from the cache if possible; None if it is missing.
 
-        Parameters
-        ----------
-        name : str
-        read : callable
-            Reads the file.
-        size : callable
-            Returns the bytes of a content.
-        part : int, optional
-            Number of the part of the file that is read. A file has one content without a number.
+        - `read`: Reads the file.
+        - `size`: Returns the bytes of a content.
+        - `part`: Number of the part of the file that is read. A file has one content without a
+          number.
         """
         try:
             if not self.keeps:
@@ -182,15 +166,9 @@ class IndexFiles:
     ) -> list[_T]:
         """Return the parsed contents of parts of a file; missing ones are read in one call.
 
-        Parameters
-        ----------
-        name : str
-        parts : sequence of int
-            Distinct numbers.
-        read : callable
-            Returns the contents of some of the parts. Its errors are passed on.
-        size : callable
-            Returns the bytes of a content.
+        - `parts`: Distinct numbers.
+        - `read`: Returns the contents of some of the parts. Its errors are passed on.
+        - `size`: Returns the bytes of a content.
         """
         if not self.keeps:
             return list(read(parts))
@@ -210,16 +188,9 @@ class IndexFiles:
 def read_columns(file: DataFileReader, types: Mapping[str, pa.DataType | None]) -> pa.RecordBatch:
     """Return columns of an index file with all its rows.
 
-    Parameters
-    ----------
-    file : DataFileReader
-    types : mapping of str to DataType or None
-        Names of the columns, and their types; None for any type.
+    - `types`: Names of the columns, and their types; None for any type.
 
-    Raises
-    ------
-    CorruptFileError
-        A column is missing, or has another type.
+    Raises CorruptFileError: a column is missing, or has another type.
     """
     fields = [named(file, name, dtype) for name, dtype in types.items()]
     return pa.RecordBatch.from_arrays(file.read(fields, all_rows(file)), list(types))
@@ -232,18 +203,10 @@ def binary_values(
 
     They are kept as parts of the file: a value can be longer than the ranges that a process keeps.
 
-    Parameters
-    ----------
-    name : str
-    column : str
-        The only column of the file that is read in this way.
-    rows : int64 array
-        Distinct, increasing.
+    - `column`: The only column of the file that is read in this way.
+    - `rows` (int64 array): Distinct, increasing.
 
-    Raises
-    ------
-    CorruptFileError
-        The column is missing, has another type, or a value is null.
+    Raises CorruptFileError: the column is missing, has another type, or a value is null.
     """
 
     def read(wanted: Sequence[int]) -> list[bytes]:
@@ -278,10 +241,7 @@ class ColumnsOfFile(Protocol):
 def named(file: ColumnsOfFile, name: str, dtype: pa.DataType | None = None) -> Field:
     """Return the field of a column of an index file.
 
-    Raises
-    ------
-    CorruptFileError
-        The column is missing, or has another type.
+    Raises CorruptFileError: the column is missing, or has another type.
     """
     existing = next((field for field in file.schema.fields if field.name == name), None)
     if existing is None or (dtype is not None and existing.arrow_field.type != dtype):
@@ -294,10 +254,7 @@ def named(file: ColumnsOfFile, name: str, dtype: pa.DataType | None = None) -> F
 def number_in(file: DataFileReader, key: str, default: int | None = None) -> int:
     """Return a number in the metadata of an index file.
 
-    Raises
-    ------
-    CorruptFileError
-        The entry is not a number, or is missing without a default.
+    Raises CorruptFileError: the entry is not a number, or is missing without a default.
     """
     text = file.schema.metadata.get(key)
     if text is None and default is not None:
@@ -313,10 +270,7 @@ def number_in(file: DataFileReader, key: str, default: int | None = None) -> int
 def buffer_in(file: DataFileReader, key: str) -> bytes:
     """Return the global buffer whose number is in the metadata of an index file.
 
-    Raises
-    ------
-    CorruptFileError
-        The entry is not the number of a buffer.
+    Raises CorruptFileError: the entry is not the number of a buffer.
     """
     return buffer_of(file, number_in(file, key))
 
@@ -324,10 +278,7 @@ def buffer_in(file: DataFileReader, key: str) -> bytes:
 def buffer_of(file: DataFileReader, number: int) -> bytes:
     """Return a global buffer of an index file.
 
-    Raises
-    ------
-    CorruptFileError
-        The file has no such buffer.
+    Raises CorruptFileError: the file has no such buffer.
     """
     if not isinstance(file, FileReader):
         raise CorruptFileError(f"{file.source.name}: it has no buffer {number}; rebuild the index")
@@ -337,21 +288,11 @@ def buffer_of(file: DataFileReader, number: int) -> bytes:
 class SegmentWriter:
     """Writes the files of a new segment; deletes them if the block raises an error.
 
-    Parameters
-    ----------
-    paths : TablePaths
-        Opens the table's files.
-    version : tuple of int
-        File version of the table.
-    folder : str, optional
-        Path of the files below the root; by default the folder of a segment.
-
-    Attributes
-    ----------
-    id : uuid.UUID
-        The segment's uuid.
-    version : tuple of int
-        File version of the files.
+    - `paths`: Opens the table's files.
+    - `version`: File version of the table.
+    - `folder`: Path of the files below the root; by default the folder of a segment.
+    - `id`: The segment's uuid.
+    - `version`: File version of the files.
     """
 
     def __init__(
@@ -384,11 +325,7 @@ class SegmentWriter:
     def create(self, name: str, schema: pa.Schema | Schema) -> FileWriter:
         """Return the writer of a new file. `finish` completes it.
 
-        Raises
-        ------
-        UnsupportedTypeError
-            The file cannot store a column.
-        StorageError
+        Raises StorageError. Raises UnsupportedTypeError: the file cannot store a column.
         """
         lance_schema = schema if isinstance(schema, Schema) else Schema.from_arrow(schema)
         output = self._paths.store.open_output(f"{self._folder}/{name}")
@@ -422,9 +359,7 @@ class SegmentWriter:
     def copy(self, files: IndexFiles, name: str, new_name: str) -> None:
         """Copy a file of another segment.
 
-        Raises
-        ------
-        MissingFileError, StorageError
+        Raises MissingFileError, StorageError.
         """
         store, path = files.locate(name)
         with closing(store.open(path)) as source:

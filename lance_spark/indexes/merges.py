@@ -29,18 +29,12 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 class KeptRows:
     """The rows of an existing segment that stay.
 
-    Parameters
-    ----------
-    covered : BitMap
-        The fragments that the segment names. They may have been replaced, although its files still
-        have the old addresses.
-    fragments : BitMap
-        The fragments whose rows stay.
-    moved : MovedRows or None
-        Translates old addresses; None if the files have row ids.
-    live : RowSet or None
-        The live rows of `fragments`, as the files name rows; None if the files have each row once,
-        so that rows which were deleted do no harm.
+    - `covered`: The fragments that the segment names. They may have been replaced, although its
+      files still have the old addresses.
+    - `fragments`: The fragments whose rows stay.
+    - `moved`: Translates old addresses; None if the files have row ids.
+    - `live`: The live rows of `fragments`, as the files name rows; None if the files have each row
+      once, so that rows which were deleted do no harm.
     """
 
     def __init__(
@@ -119,11 +113,7 @@ def _as_bitmap(rows: RowSet) -> BitMap64:
 class SegmentSource:
     """A segment to merge.
 
-    Attributes
-    ----------
-    files : IndexFiles
-    kept : KeptRows or None
-        None for all rows, if they are in no other source.
+    - `kept`: None for all rows, if they are in no other source.
     """
 
     files: IndexFiles
@@ -134,14 +124,10 @@ class SegmentSource:
 class Merging:
     """How segments of one type of index are merged.
 
-    Attributes
-    ----------
-    can_merge : callable
-        Returns whether the files of a segment can be merged, given the type of the column and the
-        parameters of the new segment.
-    merge : callable
-        Writes the files of a segment with the rows of all sources, given the type of the column
-        and the parameters.
+    - `can_merge`: Returns whether the files of a segment can be merged, given the type of the
+      column and the parameters of the new segment.
+    - `merge`: Writes the files of a segment with the rows of all sources, given the type of the
+      column and the parameters.
     """
 
     can_merge: Callable[[IndexFiles, pa.DataType, Mapping[str, Any]], bool]
@@ -174,14 +160,8 @@ _MAX_ROWS = 1 << 18
 class SortedRun:
     """A file whose rows are sorted by its first column.
 
-    Attributes
-    ----------
-    file : DataFileReader
-    fields : sequence of Field
-    unique : bool
-        Whether a value may occur only once.
-    keep : callable
-        Returns the rows of a window that stay, with the columns of the stream.
+    - `unique`: Whether a value may occur only once.
+    - `keep`: Returns the rows of a window that stay, with the columns of the stream.
     """
 
     file: DataFileReader
@@ -206,11 +186,7 @@ class SortedRun:
     def fill(self, num_bytes: int) -> None:
         """Read the next window, if all rows were taken.
 
-        Raises
-        ------
-        CorruptFileError
-            The values are not sorted.
-        StorageError
+        Raises StorageError. Raises CorruptFileError: the values are not sorted.
         """
         while not self._rows and not self.is_read:
             count = _FIRST_ROWS
@@ -247,12 +223,8 @@ class SortedRun:
 def out_of_order(values: pa.Array, *, unique: bool) -> npt.NDArray[np.bool_]:
     """Return for each value but the first whether it may not follow the value before it.
 
-    Parameters
-    ----------
-    values : pa.Array
-        Nulls are before all values.
-    unique : bool
-        Whether equal values may not follow each other.
+    - `values`: Nulls are before all values.
+    - `unique`: Whether equal values may not follow each other.
     """
     import pyarrow.compute as pc
 
@@ -267,9 +239,7 @@ def merged(runs: Sequence[SortedRun]) -> Iterable[pa.RecordBatch]:
 
     If the values of all runs are unique, equal values are in one batch.
 
-    Raises
-    ------
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError.
     """
     total = sum(run.file.num_rows for run in runs)
     unit = "keys" if all(run.unique for run in runs) else "rows"

@@ -37,16 +37,9 @@ _Keys = npt.NDArray[np.uint64]
 def order_of(values: pa.Array, *, in_runs: bool = False) -> RowNumbers:
     """Return the positions of values in the order of indexes; equal values in their given order.
 
-    Parameters
-    ----------
-    values : pa.Array
-    in_runs : bool
-        Whether the values consist of a few sorted runs, which take less time.
+    - `in_runs`: Whether the values consist of a few sorted runs, which take less time.
 
-    Raises
-    ------
-    pa.ArrowNotImplementedError
-        The type has no order.
+    Raises pa.ArrowNotImplementedError: the type has no order.
     """
     dtype = values.type
     is_text = any(test(dtype) for test in _TEXT)
@@ -203,16 +196,8 @@ def _grouped_order(group: RowNumbers, keys: _Keys) -> tuple[RowNumbers, RowNumbe
 class _Text:
     """The bytes of strings or binary values, which are not null.
 
-    Parameters
-    ----------
-    values : pa.Array
-    skipped : int
-        Bytes at the beginning of all values that are equal.
-
-    Attributes
-    ----------
-    lengths : int64 array
-        Bytes of each value, without the skipped bytes.
+    - `skipped`: Bytes at the beginning of all values that are equal.
+    - `lengths` (int64 array): Bytes of each value, without the skipped bytes.
     """
 
     def __init__(self, values: pa.Array, skipped: int) -> None:
@@ -281,17 +266,9 @@ Bounds = list[Bound]
 def typed(op: str, value: Any, dtype: pa.DataType) -> Bounds | pa.Array | None:
     """Return the other side of a comparison in the type of an index.
 
-    Parameters
-    ----------
-    op : str
-        ``in``, ``between``, or a comparison; see `conditions.RangePruner`.
-    value : object
-    dtype : pa.DataType
+    - `op`: ``in``, ``between``, or a comparison; see `conditions.RangePruner`.
 
-    Returns
-    -------
-    list of Bound, pa.Array or None
-        An array for ``in`` and ``not_in``. None if a value is not of the type, or is NaN.
+    Returns an array for ``in`` and ``not_in``. None if a value is not of the type, or is NaN.
     """
     if op in ("in", "not_in"):
         # Arrow has no sets of float16.

@@ -17,39 +17,26 @@ from lance_spark.subjects import load
 class IndexType:
     """A type of index.
 
-    Attributes
-    ----------
-    name : str
-        Such as ``BTREE``.
-    title : str
-        The name that pylance shows.
-    type_url : str
-        Of the message in `index_details`.
-    versions : tuple of int
-        The index versions that this release reads; none if it reads no index of the type. Segments
-        of other versions stay as they are: they are not read, and not written again, and cover no
-        new fragment.
-    is_zoned : bool
-        Whether segments describe zones as a whole. They hold row addresses even in tables with
-        stable row ids, and cannot be remapped.
-    addresses_since : int or None
-        The index version from which on segments hold row addresses in tables with stable row ids.
-    adds_answers : bool
-        Whether pylance uses the answers of all segments of row ids, also for rows that a newer
-        segment has.
-    keeps_deleted : bool
-        Whether an entry of a deleted row does no harm, if it is an address: no new row gets its
-        address. But a row that was updated keeps its row id.
-    in_documents : bool
-        Whether the values at a path of JSON documents can have an index of the type.
-    in_stable_documents : bool
-        Whether other clients read such an index in tables with stable row ids.
-    search, zones, documents, bounds, zone_statistics, held_fragments : str or None
-        Dotted paths of what scans use.
-    builders : mapping of str to str
-        Dotted paths of what creates indexes, by the name for which users ask.
-    remapping, check, described, prewarm : str or None
-        Dotted paths of what maintenance uses.
+    - `name`: Such as ``BTREE``.
+    - `title`: The name that pylance shows.
+    - `type_url`: Of the message in `index_details`.
+    - `versions`: The index versions that this release reads; none if it reads no index of the type.
+      Segments of other versions stay as they are: they are not read, and not written again, and
+      cover no new fragment.
+    - `is_zoned`: Whether segments describe zones as a whole. They hold row addresses even in tables
+      with stable row ids, and cannot be remapped.
+    - `addresses_since`: The index version from which on segments hold row addresses in tables with
+      stable row ids.
+    - `adds_answers`: Whether pylance uses the answers of all segments of row ids, also for rows
+      that a newer segment has.
+    - `keeps_deleted`: Whether an entry of a deleted row does no harm, if it is an address: no new
+      row gets its address. But a row that was updated keeps its row id.
+    - `in_documents`: Whether the values at a path of JSON documents can have an index of the type.
+    - `in_stable_documents`: Whether other clients read such an index in tables with stable row ids.
+    - `search`, `zones`, `documents`, `bounds`, `zone_statistics`, `held_fragments`: Dotted paths of
+      what scans use.
+    - `builders`: Dotted paths of what creates indexes, by the name for which users ask.
+    - `remapping`, `check`, `described`, `prewarm`: Dotted paths of what maintenance uses.
     """
 
     name: str

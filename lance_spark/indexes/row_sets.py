@@ -44,12 +44,9 @@ _COUNT = struct.Struct("<I")
 class TooMany(NamedTuple):
     """The rows that a search finds exceed its limit.
 
-    Attributes
-    ----------
-    num_rows : int
-        The rows that are known to exceed it: all, or fewer.
-    sample : uint64 array, optional
-        Ids or addresses of some of them, which follow one another in the index.
+    - `num_rows`: The rows that are known to exceed it: all, or fewer.
+    - `sample` (uint64 array): Ids or addresses of some of them, which follow one another in the
+      index.
     """
 
     num_rows: int
@@ -69,10 +66,7 @@ def limited(row_keys: UInt64Array, limit: int) -> UInt64Array | TooMany:
 class RowSet:
     """A set of row ids or addresses.
 
-    Attributes
-    ----------
-    bitmaps : mapping of int to BitMap
-        The low halves by their high half.
+    - `bitmaps`: The low halves by their high half.
     """
 
     bitmaps: Mapping[int, BitMap]
@@ -91,18 +85,10 @@ class RowSet:
     def decode(cls, data: bytes, name: str) -> RowSet:
         """Parse a row address map.
 
-        Parameters
-        ----------
-        data : bytes
-        name : str
-            What errors call the file.
+        - `name`: What errors call the file.
 
-        Raises
-        ------
-        CorruptFileError
-            The bytes are truncated, or are no bitmaps.
-        UnsupportedFeatureError
-            An entry stands for all row keys of a fragment.
+        Raises CorruptFileError: the bytes are truncated, or are no bitmaps. Raises
+        UnsupportedFeatureError: an entry stands for all row keys of a fragment.
         """
         bitmaps: dict[int, BitMap] = {}
         try:
@@ -188,10 +174,7 @@ _MAX_ROWS = 1 << 32
 class MovedRows:
     """The moves of a version.
 
-    Parameters
-    ----------
-    content : InlineContent or None
-        Of the fragment reuse index; None if no row moved.
+    - `content`: Of the fragment reuse index; None if no row moved.
     """
 
     def __init__(
@@ -205,9 +188,7 @@ class MovedRows:
     def of(cls, paths: TablePaths, section: table_pb2.IndexSection) -> MovedRows:
         """Return the moves that an index section records.
 
-        Raises
-        ------
-        CorruptTableError, MissingFileError, StorageError
+        Raises CorruptTableError, MissingFileError, StorageError.
         """
         entry = fragment_reuse.find_entry(section)
         if entry is None:
@@ -264,10 +245,7 @@ class MovedRows:
     def new_addresses(self, addresses: UInt64Array) -> UInt64Array:
         """Return the new addresses of rows; those of deleted rows stay.
 
-        Raises
-        ------
-        CorruptTableError
-            The moved rows do not match their fragments.
+        Raises CorruptTableError: the moved rows do not match their fragments.
         """
         return self.addresses(addresses, BitMap())[0]
 
@@ -276,18 +254,11 @@ class MovedRows:
     ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         """Return the new addresses of rows of a segment, and which rows it covers.
 
-        Parameters
-        ----------
-        addresses : uint64 array
-            As the segment has them.
-        bitmap : BitMap
-            The fragments of the segment. They may have been replaced by those of a later move,
-            although the segment still has the old addresses.
+        - `addresses` (uint64 array): As the segment has them.
+        - `bitmap`: The fragments of the segment. They may have been replaced by those of a later
+          move, although the segment still has the old addresses.
 
-        Raises
-        ------
-        CorruptTableError
-            The moved rows do not match their fragments.
+        Raises CorruptTableError: the moved rows do not match their fragments.
         """
         covered = in_fragments(addresses, bitmap)
         if self._content is None or not len(addresses):
@@ -324,23 +295,13 @@ class MovedRows:
 
         A row that moved to a fragment that the segment does not cover has another value.
 
-        Parameters
-        ----------
-        find : callable
-            Finds rows by their ids.
-        ids : uint64 array
-            Row ids or addresses, as the segment has them.
-        fragments : BitMap
-            The fragments of the segment.
-        covered : BitMap
-            The fragments of the version that the index covers.
-        stable_row_ids : bool
-            Whether the table has them.
+        - `find`: Finds rows by their ids.
+        - `ids` (uint64 array): Row ids or addresses, as the segment has them.
+        - `fragments`: The fragments of the segment.
+        - `covered`: The fragments of the version that the index covers.
+        - `stable_row_ids`: Whether the table has them.
 
-        Raises
-        ------
-        CorruptTableError
-            The moved rows do not match their fragments.
+        Raises CorruptTableError: the moved rows do not match their fragments.
         """
         # Of a fragment that has rows of others, too, another segment may have all rows.
         covered = self.fragments(fragments) & covered
@@ -391,10 +352,7 @@ def _fragments_of(addresses: UInt64Array) -> BitMap:
 def _old_addresses(group: _Group) -> UInt64Array:
     """Return the old addresses of the rows of a group.
 
-    Raises
-    ------
-    CorruptTableError
-        They are not as many as the rows of the new fragments.
+    Raises CorruptTableError: they are not as many as the rows of the new fragments.
     """
     try:
         bitmap = BitMap64.deserialize(group.changed_row_addrs)

@@ -35,21 +35,12 @@ class SearchSegment(Protocol):
     ) -> Answer:
         """Return the row ids or addresses of the rows for which a comparison holds.
 
-        Parameters
-        ----------
-        files : IndexFiles
-        dtype : pa.DataType
-            Type of the column.
-        op, value
-            As of a `conditions.RangePruner`.
-        limit : int
-            The most rows of an answer that is worth its cost.
+        - `dtype`: Type of the column.
+        - `op`, `value`: As of a `conditions.RangePruner`.
+        - `limit`: The most rows of an answer that is worth its cost.
 
-        Returns
-        -------
-        Answer
-            All rows in the segment for which the comparison holds, and maybe others; `TooMany` if
-            they are more than the limit; None if the index does not decide.
+        Returns all rows in the segment for which the comparison holds, and maybe others; `TooMany`
+        if they are more than the limit; None if the index does not decide.
         """
 
 
@@ -57,13 +48,8 @@ class SearchSegment(Protocol):
 class IndexSearch:
     """The search of a type of index that finds rows.
 
-    Attributes
-    ----------
-    ops : collection of str
-        Comparisons that it answers.
-    search : callable
-    is_exact : bool
-        Whether an answer has no other rows than those for which the comparison holds.
+    - `ops`: Comparisons that it answers.
+    - `is_exact`: Whether an answer has no other rows than those for which the comparison holds.
     """
 
     ops: Collection[str]
@@ -94,22 +80,13 @@ class ReadZonesOfColumn(Protocol):
 
         A segment that is damaged is left out with a warning.
 
-        Parameters
-        ----------
-        paths : TablePaths
-        fragments : sequence of Fragment
-            Of the version.
-        starts : int64 array
-            The result of `table_rows.starts_of` for the fragments.
-        path : tuple of Field
-            The fields from the top-level field to the column.
-        segments : sequence of IndexMetadata
-            The segments of the column.
+        - `fragments`: Of the version.
+        - `starts` (int64 array): The result of `table_rows.starts_of` for the fragments.
+        - `path`: The fields from the top-level field to the column.
+        - `segments`: The segments of the column.
 
-        Raises
-        ------
-        CorruptTableError, CorruptFileError, StorageError
-            A deletion file is damaged or missing.
+        Raises CorruptTableError, CorruptFileError, StorageError: a deletion file is damaged or
+        missing.
         """
 
 
@@ -119,9 +96,7 @@ class HasValuesOf(Protocol):
     def __call__(self, files: IndexFiles, dtype: pa.DataType, /) -> bool:
         """Return whether the file of a segment says that its values have a type.
 
-        Raises
-        ------
-        CorruptFileError, StorageError
+        Raises CorruptFileError, StorageError.
         """
 
 
@@ -129,13 +104,9 @@ class HasValuesOf(Protocol):
 class ZoneSearch:
     """The search of a type of index that describes zones.
 
-    Attributes
-    ----------
-    ops : collection of str
-        Comparisons that it answers.
-    read : callable
-    has_values_of : callable or None
-        None if the zones of another type than the column's are not usable, so that nobody asks.
+    - `ops`: Comparisons that it answers.
+    - `has_values_of`: None if the zones of another type than the column's are not usable, so that
+      nobody asks.
     """
 
     ops: Collection[str]
@@ -147,12 +118,8 @@ class ZoneSearch:
 class DocumentTarget:
     """What a segment of an index of values in documents has.
 
-    Attributes
-    ----------
-    path : str
-        The path of the values.
-    segment : table_pb2.IndexMetadata
-        The segment as one of the type of its files.
+    - `path`: The path of the values.
+    - `segment`: The segment as one of the type of its files.
     """
 
     path: str
@@ -170,10 +137,7 @@ class TargetOf(Protocol):
     def __call__(self, segment: table_pb2.IndexMetadata, /) -> DocumentTarget:
         """Return the path of the values, and the segment as one of the type of its files.
 
-        Raises
-        ------
-        CorruptFileError
-            The details cannot be parsed.
+        Raises CorruptFileError: the details cannot be parsed.
         """
 
 
@@ -185,9 +149,7 @@ class SearchedTarget(Protocol):
     ) -> table_pb2.IndexMetadata | None:
         """Return a segment as one of its target, if it has the values that keys find; else None.
 
-        Raises
-        ------
-        CorruptFileError
+        Raises CorruptFileError.
         """
 
 
@@ -197,31 +159,17 @@ class Extract(Protocol):
     def __call__(self, documents: pa.Array, path: str, /) -> pa.Array:
         """Return the values at a path.
 
-        Parameters
-        ----------
-        documents : pa.Array
-            JSONB (large_binary), or JSON texts.
-        path : str
+        - `documents`: JSONB (large_binary), or JSON texts.
 
-        Raises
-        ------
-        CorruptFileError
-            A document is damaged.
-        InvalidInputError
-            A value is an array or object, or the values have different types.
-        UnsupportedFeatureError
-            The path has something that only other clients support.
+        Raises CorruptFileError: a document is damaged. Raises InvalidInputError: a value is an
+        array or object, or the values have different types. Raises UnsupportedFeatureError: the
+        path has something that only other clients support.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentIndex:
-    """A type of index of the values at a path of documents, with files of another type.
-
-    Attributes
-    ----------
-    target_of, searched_target, extracted : callable
-    """
+    """A type of index of the values at a path of documents, with files of another type."""
 
     target_of: TargetOf
     searched_target: SearchedTarget
@@ -273,11 +221,8 @@ _Flags = npt.NDArray[np.bool_]
 class Bounds:
     """Statistics of the rows in a segment.
 
-    Attributes
-    ----------
-    num_rows, null_count : int
-    minimum, maximum : pa.Scalar
-        Of the column's type; NaN is the greatest value. Null if all values are null.
+    - `minimum`, `maximum`: Of the column's type; NaN is the greatest value. Null if all values are
+      null.
     """
 
     num_rows: int
@@ -292,9 +237,7 @@ class ReadBounds(Protocol):
     def __call__(self, paths: TablePaths, index: table_pb2.IndexMetadata, /) -> Bounds | None:
         """Return the statistics of a segment; None if this release does not know its layout.
 
-        Raises
-        ------
-        CorruptTableError, CorruptFileError, StorageError
+        Raises CorruptTableError, CorruptFileError, StorageError.
         """
 
 
@@ -302,21 +245,13 @@ class ReadBounds(Protocol):
 class ZoneStatistics:
     """Statistics of one column by zone. The zones together hold all rows of the table.
 
-    Attributes
-    ----------
-    bounds : int64 array
-        First row of each zone, and the number of all rows.
-    has_bounds : bool array
-        Whether the zone has statistics.
-    minimum, maximum : pa.Array
-        Of the column's type. Null if unknown.
-    comparable : bool array
-        Whether there may be values other than null and NaN.
-    null_count, nan_count : int64 array
-        Of the rows that were live when the index was built.
-    only_nulls : bool array
-    counted : bool array
-        Whether `null_count` is exact if it is not 0.
+    - `bounds` (int64 array): First row of each zone, and the number of all rows.
+    - `has_bounds` (bool array): Whether the zone has statistics.
+    - `minimum`, `maximum`: Of the column's type. Null if unknown.
+    - `comparable` (bool array): Whether there may be values other than null and NaN.
+    - `null_count`, `nan_count` (int64 array): Of the rows that were live when the index was built.
+    - `only_nulls`: Bool array.
+    - `counted` (bool array): Whether `null_count` is exact if it is not 0.
     """
 
     bounds: RowNumbers
@@ -351,9 +286,7 @@ class HeldFragments(Protocol):
     def __call__(self, files: IndexFiles, /) -> BitMap | None:
         """Return the fragments of the addresses of a segment; None if it cannot be read.
 
-        Raises
-        ------
-        CorruptTableError, CorruptFileError, StorageError
+        Raises CorruptTableError, CorruptFileError, StorageError.
         """
 
 

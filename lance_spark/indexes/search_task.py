@@ -47,18 +47,10 @@ class Search(Protocol):
 class SearchedVersion:
     """The version of a table that a search is planned on.
 
-    Attributes
-    ----------
-    paths : TablePaths
-    section : IndexSection
-    fragments : sequence of Fragment
-        With their rows counted.
-    field_path : callable
-        Returns the fields from the top-level field to a column, by its name.
-    stable_row_ids : bool
-        Whether the table has them.
-    fast_search : bool
-        Whether searches leave out rows that no index covers.
+    - `fragments`: With their rows counted.
+    - `field_path`: Returns the fields from the top-level field to a column, by its name.
+    - `stable_row_ids`: Whether the table has them.
+    - `fast_search`: Whether searches leave out rows that no index covers.
     """
 
     paths: TablePaths
@@ -129,14 +121,9 @@ class SearchedVersion:
 class OpenedRows:
     """The rows of a table that a search can read.
 
-    Attributes
-    ----------
-    paths : TablePaths
-        Opens the files of the table.
-    find : callable
-        Finds rows by their ids.
-    open_files : OpenFiles or None
-        Data files that may be open already.
+    - `paths`: Opens the files of the table.
+    - `find`: Finds rows by their ids.
+    - `open_files`: Data files that may be open already.
     """
 
     paths: TablePaths
@@ -146,12 +133,7 @@ class OpenedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchTask(ScanTask):
-    """A task that searches some fragments, and reads the rows that it finds.
-
-    Attributes
-    ----------
-    search : Search
-    """
+    """A task that searches some fragments, and reads the rows that it finds."""
 
     search: Search
 

@@ -34,10 +34,7 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 def value_fields(path: Sequence[Field]) -> frozenset[int]:
     """Return the ids of the fields whose values a column has.
 
-    Parameters
-    ----------
-    path : sequence of Field
-        The fields from the top-level field to the column.
+    - `path`: The fields from the top-level field to the column.
     """
     return frozenset(node.id for node in path) | {node.id for node in path[-1].walk()}
 
@@ -45,12 +42,8 @@ def value_fields(path: Sequence[Field]) -> frozenset[int]:
 def is_overlaid(fragment: Fragment, ids: Collection[int], since: int = 0) -> bool:
     """Return whether overlays of a fragment have new values of some fields.
 
-    Parameters
-    ----------
-    ids : collection of int
-        Ids of the fields.
-    since : int
-        The version whose values are known: its overlays do not count.
+    - `ids`: Ids of the fields.
+    - `since`: The version whose values are known: its overlays do not count.
     """
     return fragment.has_overlays and any(_newer(fragment, ids, since))
 
@@ -58,10 +51,7 @@ def is_overlaid(fragment: Fragment, ids: Collection[int], since: int = 0) -> boo
 def overlaid_rows(fragment: Fragment, ids: Collection[int], since: int = 0) -> BitMap:
     """Return the offsets of the rows that the overlays of `is_overlaid` cover.
 
-    Raises
-    ------
-    CorruptTableError
-        The rows of an overlay cannot be decoded.
+    Raises CorruptTableError: the rows of an overlay cannot be decoded.
     """
     rows = BitMap()
     if fragment.has_overlays:
@@ -97,16 +87,9 @@ def starts_of(fragments: Sequence[Fragment]) -> RowNumbers:
 class TableRows:
     """The rows of some fragments, numbered in their order.
 
-    Parameters
-    ----------
-    paths : TablePaths
-    section : IndexSection
-        The indexes of the version.
-    stable_row_ids : bool
-        Whether the table has stable row ids.
-    fragments : sequence of Fragment
-    find_rows : callable
-        Finds rows of the fragments by their ids, in tables with stable row ids.
+    - `section`: The indexes of the version.
+    - `stable_row_ids`: Whether the table has stable row ids.
+    - `find_rows`: Finds rows of the fragments by their ids, in tables with stable row ids.
     """
 
     def __init__(
@@ -138,10 +121,7 @@ class TableRows:
     ) -> RowRanges:
         """Return the rows of some fragments that overlays cover; see `overlaid_rows.overlaid_rows`.
 
-        Parameters
-        ----------
-        positions : int64 array
-            Positions of the fragments.
+        - `positions` (int64 array): Positions of the fragments.
         """
         if not len(self._with_overlays):
             return NO_ROWS

@@ -102,14 +102,9 @@ _MOST_PASSES = 100
 class SegmentZoneRows:
     """The rows of a segment, and the zone of each.
 
-    Attributes
-    ----------
-    num_zones : int
-    zone : int64 array
-        Row of the zone in the file.
-    is_inside : bool array
-        Whether the row is in a zone.
-    is_null, is_nan : bool arrays
+    - `zone` (int64 array): Row of the zone in the file.
+    - `is_inside` (bool array): Whether the row is in a zone.
+    - `is_null`, `is_nan`: Bool arrays.
     """
 
     num_zones: int
@@ -122,10 +117,7 @@ class SegmentZoneRows:
     def of(cls, zones: pa.Table, rows: CoveredRows, findings: Findings) -> SegmentZoneRows:
         """Find the zones of rows. Rows outside of all zones are missing.
 
-        Parameters
-        ----------
-        zones : pa.Table
-            Has the columns `PLACE_COLUMNS`.
+        - `zones`: Has the columns `PLACE_COLUMNS`.
         """
         fragment, start, length = (zones[name].to_numpy() for name in PLACE_COLUMNS)
         limit = 1 << OFFSET_BITS
@@ -185,12 +177,9 @@ class SegmentZoneRows:
 def _replaced(order: RowNumbers, first: UInt64Array, stops: UInt64Array) -> Flags:
     """Return which zones of a file share rows with a later one.
 
-    Parameters
-    ----------
-    order : int64 array
-        The zones to look at, by their first row.
-    first, stops : uint64 arrays
-        Address of the first row of each zone in the file, and of the row after its last one.
+    - `order` (int64 array): The zones to look at, by their first row.
+    - `first`, `stops` (uint64 arrays): Address of the first row of each zone in the file, and of
+      the row after its last one.
     """
     is_replaced = np.zeros(len(first), np.bool_)
     for _ in range(_MOST_PASSES):
@@ -210,18 +199,10 @@ def _moved_rows(
 ) -> Iterator[tuple[RowNumbers, RowNumbers]]:
     """Yield which rows are in zones of old fragments: number of the zone and position of each.
 
-    Parameters
-    ----------
-    rows : CoveredRows
-    first : uint64 array
-        Old address of the first row of each zone.
-    sizes : int64 array
-        Rows of each zone.
+    - `first` (uint64 array): Old address of the first row of each zone.
+    - `sizes` (int64 array): Rows of each zone.
 
-    Raises
-    ------
-    CorruptFileError
-        A zone has too many rows.
+    Raises CorruptFileError: a zone has too many rows.
     """
     if sizes.max(initial=0) > _MAX_ZONE_ROWS:
         raise CorruptFileError(

@@ -51,12 +51,9 @@ DEFAULT_ROWS = 8192
 class ZonedRows:
     """Live rows of fragments, divided into zones.
 
-    Attributes
-    ----------
-    bounds : int64 array
-        Number of each zone's first row among the rows, and the number of all rows.
-    fragment_id, start, length : uint64 arrays
-        The place of each zone.
+    - `bounds` (int64 array): Number of each zone's first row among the rows, and the number of all
+      rows.
+    - `fragment_id`, `start`, `length` (uint64 arrays): The place of each zone.
     """
 
     bounds: RowNumbers
@@ -114,18 +111,10 @@ def set_null_bitmap(writer: FileWriter, rows: RowSet) -> None:
 def with_integers(zones: pa.Table, names: Sequence[str], name: str) -> pa.Table:
     """Return zones with some columns as int64. Too large numbers become negative.
 
-    Parameters
-    ----------
-    zones : pa.Table
-    names : sequence of str
-        Columns of integers. Their width depends on the release of the writer.
-    name : str
-        What errors call the file.
+    - `names`: Columns of integers. Their width depends on the release of the writer.
+    - `name`: What errors call the file.
 
-    Raises
-    ------
-    CorruptFileError
-        A column has another type, or nulls.
+    Raises CorruptFileError: a column has another type, or nulls.
     """
     for column_name in names:
         column = zones[column_name]
@@ -158,14 +147,9 @@ _Flags = npt.NDArray[np.bool_]
 class PlacedZones:
     """All rows of a table, divided into zones and into parts that zones do not describe.
 
-    Attributes
-    ----------
-    bounds : int64 array
-        First row of each part, and the number of all rows.
-    is_zone : bool array
-        Whether the part is a zone.
-    columns : pa.Table
-        The columns of each zone; null for another part.
+    - `bounds` (int64 array): First row of each part, and the number of all rows.
+    - `is_zone` (bool array): Whether the part is a zone.
+    - `columns`: The columns of each zone; null for another part.
     """
 
     bounds: RowNumbers
@@ -176,15 +160,9 @@ class PlacedZones:
 class ZonePlacer:
     """Places the zones of one column.
 
-    Parameters
-    ----------
-    paths : TablePaths
-    fragments : sequence of Fragment
-        Of the version.
-    starts : int64 array
-        The result of `table_rows.starts_of` for the fragments.
-    field_ids : collection of int
-        The result of `value_fields` for the column.
+    - `fragments`: Of the version.
+    - `starts` (int64 array): The result of `table_rows.starts_of` for the fragments.
+    - `field_ids`: The result of `value_fields` for the column.
     """
 
     def __init__(
@@ -210,17 +188,12 @@ class ZonePlacer:
 
         A segment that is damaged is left out with a warning.
 
-        Parameters
-        ----------
-        segments : sequence of IndexMetadata
-        read : callable
-            Returns the zones of a segment, with integers in the columns `zones.PLACE_COLUMNS`. The
-            tables of all segments have the same columns. None if the segment is not usable.
+        - `read`: Returns the zones of a segment, with integers in the columns
+          `zones.PLACE_COLUMNS`. The tables of all segments have the same columns. None if the
+          segment is not usable.
 
-        Raises
-        ------
-        CorruptTableError, CorruptFileError, StorageError
-            A deletion file is damaged or missing.
+        Raises CorruptTableError, CorruptFileError, StorageError: a deletion file is damaged or
+        missing.
         """
         tables = []
         covered: set[int] = set()
@@ -278,12 +251,9 @@ class ZonePlacer:
     def _has_new_values(self, fragment: RowNumbers, first: RowNumbers, built_on: int) -> _Flags:
         """Return for each zone whether an overlay covers one of its rows.
 
-        Parameters
-        ----------
-        fragment, first : int64 arrays
-            Position of each zone's fragment, and the zone's first row in the table.
-        built_on : int
-            The version whose values the zones describe.
+        - `fragment`, `first` (int64 arrays): Position of each zone's fragment, and the zone's first
+          row in the table.
+        - `built_on`: The version whose values the zones describe.
         """
         flags = np.zeros(len(fragment), np.bool_)
         for position in np.unique(fragment).tolist():
@@ -296,12 +266,9 @@ class ZonePlacer:
     def _has_all_live(self, fragment: RowNumbers, start: RowNumbers, stop: RowNumbers) -> _Flags:
         """Return for each zone whether the zones of its fragment have all live rows.
 
-        Parameters
-        ----------
-        fragment : int64 array
-            Position of each zone's fragment. The zones of a fragment follow one another.
-        start, stop : int64 arrays
-            Rows of each zone in its fragment.
+        - `fragment` (int64 array): Position of each zone's fragment. The zones of a fragment follow
+          one another.
+        - `start`, `stop` (int64 arrays): Rows of each zone in its fragment.
         """
         heads = np.flatnonzero(np.diff(fragment, prepend=-1))
         if not len(heads):

@@ -69,16 +69,9 @@ def index_facts(
 ) -> tuple[IndexFacts, ...]:
     """Return the facts about the indexes of a version.
 
-    Parameters
-    ----------
-    dataset : Dataset
-    version : VersionFacts
-    problems : list of str
-        Gets a text for each file that cannot be read.
+    - `problems`: Gets a text for each file that cannot be read.
 
-    Raises
-    ------
-    CorruptTableError, MissingFileError, StorageError
+    Raises CorruptTableError, MissingFileError, StorageError.
     """
     fragments = {fragment.id: fragment for fragment in version.fragments}
     now = datetime.datetime.now(datetime.UTC)

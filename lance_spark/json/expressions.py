@@ -74,18 +74,11 @@ class JsonDocument(Document):
 def json_function(name: str, document: object, args: Sequence[object]) -> Expression:
     """Return the result of a function of `FUNCTIONS`.
 
-    Parameters
-    ----------
-    name : str
-    document : operand
-        A JSON column, or the result of ``json_get``.
-    args : sequence of operands
-        The other arguments.
+    - `document`: A JSON column, or the result of ``json_get``.
+    - `args`: The other arguments.
 
-    Raises
-    ------
-    NoCommonTypeError
-        An argument has the wrong type, is not a literal, or a path is not supported.
+    Raises NoCommonTypeError: an argument has the wrong type, is not a literal, or a path is not
+    supported.
     """
     if isinstance(document, Column) and document.field.logical_type == "json":
         document = JsonDocument(document)

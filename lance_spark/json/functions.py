@@ -312,20 +312,12 @@ _CONVERTED: dict[str, Callable[[Any], Any]] = {
 def json_value(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
     """Compute a function of documents.
 
-    Parameters
-    ----------
-    arrays : sequence of pa.Array
-        One array of JSONB (large_binary), or of JSON texts.
-    detail : tuple
-        The result of the table, the steps of ``json_get`` before it, those of its path, and the
-        text that `contains` searches.
-    dtype : pa.DataType
-        Of the result.
+    - `arrays`: One array of JSONB (large_binary), or of JSON texts.
+    - `detail`: The result of the table, the steps of ``json_get`` before it, those of its path, and
+      the text that `contains` searches.
+    - `dtype`: Of the result.
 
-    Raises
-    ------
-    RowError
-        A value cannot be converted.
+    Raises RowError: a value cannot be converted.
     """
     (documents,) = arrays
     if pat.is_large_binary(documents.type):

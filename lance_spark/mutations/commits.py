@@ -66,27 +66,17 @@ def retry_on_conflict(
 ) -> _Result:
     """Make a change; plan it again on the newest version after each conflict.
 
-    Parameters
-    ----------
-    change : callable
-        Plans the change on a version and commits it.
-    options : CommitOptions
-        Its `conflict_retries` and `retry_timeout` say how often the change is planned again.
-    replan_always : bool
-        If true, the change depends only on the version passed in, so it is planned again even
-        after an incompatible commit such as an overwrite.
-    before_replan : callable, optional
-        Receives each newer version before the change is planned on it. Its errors end the change.
+    - `change`: Plans the change on a version and commits it.
+    - `options`: Its `conflict_retries` and `retry_timeout` say how often the change is planned
+      again.
+    - `replan_always`: If true, the change depends only on the version passed in, so it is planned
+      again even after an incompatible commit such as an overwrite.
+    - `before_replan`: Receives each newer version before the change is planned on it. Its errors
+      end the change.
 
-    Raises
-    ------
-    CommitConflictError
-        The change is incompatible with another commit, or had a conflict
-        `conflict_retries` + 1 times, or the time for retries is over.
-    InvalidInputError
-        `conflict_retries` is negative.
-    LanceError
-        Errors of `change` and `before_replan`.
+    Raises CommitConflictError: the change is incompatible with another commit, or had a conflict
+    `conflict_retries` + 1 times, or the time for retries is over. Raises InvalidInputError:
+    `conflict_retries` is negative. Raises LanceError: errors of `change` and `before_replan`.
     """
     check_least("conflict_retries", options.conflict_retries, 0)
     backoff = Backoff()
@@ -122,10 +112,7 @@ def commit_operation(
 ) -> Manifest:
     """Commit an operation that was planned on the version that a table is open at.
 
-    Raises
-    ------
-    LanceError
-        Errors of `commit`.
+    Raises LanceError: errors of `commit`.
     """
     transaction = Transaction.new(table.version, operation, options.properties)
     return commit(
@@ -162,17 +149,11 @@ def commit_rows(
 
     A deletion file is not used if the commit merged it with that of another client.
 
-    Parameters
-    ----------
-    operation : Delete, Update or DataOverlay
-        Its deletion files and new data files are written.
-    keep_new_fragments : bool
-        Whether the files of new fragments stay after a failure, for the next plan.
+    - `operation`: Its deletion files and new data files are written.
+    - `keep_new_fragments`: Whether the files of new fragments stay after a failure, for the next
+      plan.
 
-    Raises
-    ------
-    LanceError
-        Errors of `commit`. The files are deleted, unless the commit is uncertain.
+    Raises LanceError: errors of `commit`. The files are deleted, unless the commit is uncertain.
     """
     unneeded = operation
     if keep_new_fragments and isinstance(operation, Update):
@@ -193,15 +174,9 @@ def change_schema(
 ) -> OpenTable:
     """Commit an operation that needs no new files; plan it again after a conflict.
 
-    Parameters
-    ----------
-    plan : callable
-        Returns the operation for a version; writes no files.
+    - `plan`: Returns the operation for a version; writes no files.
 
-    Raises
-    ------
-    LanceError
-        Errors of `plan` and `commit`.
+    Raises LanceError: errors of `plan` and `commit`.
     """
     check_rows_writable(table, data_files=False)
 
@@ -219,16 +194,9 @@ def check_writable(table: OpenTable) -> None:
 def check_rows_writable(table: OpenTable, *, data_files: bool) -> None:
     """Raise an error for a change of rows that the commit would refuse.
 
-    Parameters
-    ----------
-    data_files : bool
-        Whether the change writes data files, and not only deletion files.
+    - `data_files`: Whether the change writes data files, and not only deletion files.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-    CorruptTableError
-        Two fragments have the same id.
+    Raises UnsupportedFeatureError. Raises CorruptTableError: two fragments have the same id.
     """
     manifest = table.manifest
     check_writable(table)
@@ -245,10 +213,7 @@ def check_rows_writable(table: OpenTable, *, data_files: bool) -> None:
 def check_names(columns: object, argument: str) -> list[str]:
     """Return a given list of names of columns.
 
-    Raises
-    ------
-    InvalidInputError
-        The value is not a list of strings.
+    Raises InvalidInputError: the value is not a list of strings.
     """
     if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
         raise InvalidInputError(f"{argument} must be a list of names, not {columns!r}")

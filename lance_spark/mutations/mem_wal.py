@@ -13,16 +13,10 @@ from lance_spark.table.open import OpenTable
 def check_rows_changeable(table: OpenTable, *, data_files: bool) -> None:
     """Raise an error for a change of rows that the commit, or a MemWAL, would refuse.
 
-    Parameters
-    ----------
-    data_files : bool
-        Whether the change writes data files, and not only deletion files.
+    - `data_files`: Whether the change writes data files, and not only deletion files.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        Rows of a MemWAL are not in the base table yet, or `check_rows_writable` refuses.
-    CorruptTableError, CorruptFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, StorageError. Raises UnsupportedFeatureError: rows
+    of a MemWAL are not in the base table yet, or `check_rows_writable` refuses.
     """
     check_rows_writable(table, data_files=data_files)
     if has_mem_wal(section_of(table.manifest)):
@@ -32,16 +26,9 @@ def check_rows_changeable(table: OpenTable, *, data_files: bool) -> None:
 def check_no_mem_wal(table: OpenTable, change: str) -> None:
     """Raise an error for a change of columns if the table has a MemWAL.
 
-    Parameters
-    ----------
-    change : str
-        The refused change, for example "column 'a' cannot be cast".
+    - `change`: The refused change, for example "column 'a' cannot be cast".
 
-    Raises
-    ------
-    UnsupportedFeatureError
-    CorruptTableError
-        The indexes cannot be read.
+    Raises UnsupportedFeatureError. Raises CorruptTableError: the indexes cannot be read.
     """
     if has_mem_wal(section_of(table.manifest)):
         load(MEM_WAL_SCHEMA_CHECK)(table, change)
@@ -50,16 +37,9 @@ def check_no_mem_wal(table: OpenTable, change: str) -> None:
 def check_droppable(table: OpenTable, fields: Collection[int]) -> None:
     """Raise an error if a MemWAL needs one of the columns to drop.
 
-    Parameters
-    ----------
-    fields : collection of int
-        Ids of the fields to drop.
+    - `fields`: Ids of the fields to drop.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-    CorruptTableError
-        The indexes cannot be read.
+    Raises UnsupportedFeatureError. Raises CorruptTableError: the indexes cannot be read.
     """
     if has_mem_wal(section_of(table.manifest)):
         load(MEM_WAL_DROP_CHECK)(table, fields)

@@ -37,23 +37,14 @@ def update_config(
 ) -> OpenTable:
     """Change configuration and metadata in one commit.
 
-    Parameters
-    ----------
-    config, table_metadata, schema_metadata : mapping of str to str or None, optional
-        Values to set; None deletes.
-    field_metadata : mapping of str to such a mapping, optional
-        Values by name of a column, or by path of a child with dots.
-    replace : bool
-        Whether keys that are not given are deleted.
+    - `config`, `table_metadata`, `schema_metadata`: Values to set; None deletes.
+    - `field_metadata` (mapping of str to such a mapping): Values by name of a column, or by path of
+      a child with dots.
+    - `replace`: Whether keys that are not given are deleted.
 
-    Raises
-    ------
-    InvalidInputError
-        A field does not exist, or a value is not a string.
-    CommitConflictError
-        Another client changed the same keys, or the metadata of the same field.
-    LanceError
-        Errors of `commit`.
+    Raises InvalidInputError: a field does not exist, or a value is not a string. Raises
+    CommitConflictError: another client changed the same keys, or the metadata of the same field.
+    Raises LanceError: errors of `commit`.
     """
     maps = {"config": config, "table_metadata": table_metadata, "schema_metadata": schema_metadata}
     updates = {
@@ -114,14 +105,9 @@ def _base(bases: Mapping[int, BasePath], id_or_name: int | str, table: str) -> B
 def restore(table: OpenTable, options: CommitOptions) -> OpenTable:
     """Commit a new version with the content of the version that a table is open at.
 
-    Raises
-    ------
-    VersionNotFoundError
-        Cleanup is removing the version.
-    UnsupportedFeatureError
-        One of the versions has a MemWAL, and the table has shards.
-    LanceError
-        Errors of `commit`.
+    Raises VersionNotFoundError: cleanup is removing the version. Raises UnsupportedFeatureError:
+    one of the versions has a MemWAL, and the table has shards. Raises LanceError: errors of
+    `commit`.
     """
     newest = at_version(table, read_latest(table.store))
     check_writable(newest)

@@ -184,12 +184,8 @@ class ScanTask:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `batches`, in the process that planned the task.
 
-        Parameters
-        ----------
-        paths : TablePaths
-            Opens the table's files.
-        open_files : OpenFiles, optional
-            Data files that may be open already, and that are left open.
+        - `paths`: Opens the table's files.
+        - `open_files`: Data files that may be open already, and that are left open.
         """
         counted = ScanMetrics() if metrics is None else metrics
         if open_files is not None:

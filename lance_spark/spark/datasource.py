@@ -62,9 +62,7 @@ class LanceDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the Spark schema of the version, reduced to the columns of the options.
 
-        Raises
-        ------
-        InvalidOptionError, TableNotFoundError, VersionNotFoundError, UnsupportedTypeError
+        Raises InvalidOptionError, TableNotFoundError, VersionNotFoundError, UnsupportedTypeError.
         """
         from lance_spark.spark.options.read import ReadOptions
         from lance_spark.spark.read.reader import table_schema
@@ -89,11 +87,8 @@ class LanceDataSource(DataSource):
 
         A request is removed from the schema, in place.
 
-        Raises
-        ------
-        InvalidOptionError
-        UnsupportedError
-            A request has parts that this release does not support.
+        Raises InvalidOptionError. Raises UnsupportedError: a request has parts that this release
+        does not support.
         """
         from lance_spark.errors import error_context
         from lance_spark.spark.catalog.calls import CallReader, take_call
@@ -135,9 +130,7 @@ class LanceDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer for a schema. It records the current version.
 
-        Raises
-        ------
-        InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
+        Raises InvalidOptionError, SchemaMismatchError, UnsupportedTypeError.
         """
         options = dict(self.options)
         sources = None
@@ -194,9 +187,7 @@ class LanceDataSource(DataSource):
     ) -> DataSourceStreamWriter:
         """Return the stream writer for a schema. Each batch becomes one version.
 
-        Raises
-        ------
-        InvalidOptionError
+        Raises InvalidOptionError.
         """
         from lance_spark.spark.options.write import WriteOptions
         from lance_spark.spark.streaming.upserts import LanceUpsertWriter
@@ -216,11 +207,8 @@ def is_for_catalog(options: Mapping[str, str]) -> bool:
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     """Return a schema for the catalog, which holds the options that find the table again.
 
-    Raises
-    ------
-    InvalidOptionError
-        The options have settings of the store, which may be secrets and do not belong in a schema;
-        or they are options of a change feed.
+    Raises InvalidOptionError: the options have settings of the store, which may be secrets and do
+    not belong in a schema; or they are options of a change feed.
     """
     import json
 
@@ -254,10 +242,8 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[str, str]:
     """Return the options of a read: the given options, and options that the catalog's schema holds.
 
-    Parameters
-    ----------
-    field : StructField or None
-        First field of the schema, or the field of a request, which has the metadata of the first.
+    - `field`: First field of the schema, or the field of a request, which has the metadata of the
+      first.
     """
     import json
 

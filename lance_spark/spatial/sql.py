@@ -45,15 +45,9 @@ _MAKERS: Mapping[str, tuple[Callable[..., Geometry], str, Callable[[pa.DataType]
 def related(node: Apply, operand: Callable[[SqlNode], Operand]) -> Predicate:
     """Return the condition of a function of `FUNCTIONS` with two arguments.
 
-    Parameters
-    ----------
-    node : Apply
-    operand : callable
-        Binds an argument.
+    - `operand`: Binds an argument.
 
-    Raises
-    ------
-    NoCommonTypeError, InvalidInputError
+    Raises NoCommonTypeError, InvalidInputError.
     """
     name, relation = node.detail, FUNCTIONS[node.detail]
     left, right = (_side(name, argument, operand) for argument in node.args)

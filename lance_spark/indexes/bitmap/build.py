@@ -75,13 +75,8 @@ def merge_sets(
 class KeyedFile:
     """A file with a row for each key, sorted by the keys.
 
-    Attributes
-    ----------
-    file, key, value : str
-        Names of the file, and of its columns.
-    dtype : pa.DataType
-        Type of the keys.
-    union : callable
+    - `file`, `key`, `value`: Names of the file, and of its columns.
+    - `dtype`: Type of the keys.
     """
 
     file: str
@@ -172,16 +167,9 @@ _BATCH_PAIRS = 1 << 20
 class Pairs:
     """The pairs of a value and a row that an index must have.
 
-    Parameters
-    ----------
-    files : IndexFiles
-    rows : CoveredRows
-    items : pa.Array
-        The values of all rows.
-    positions : int64 array
-        The position of the row of each.
-    of_lists : bool
-        Whether a row may have several values.
+    - `items`: The values of all rows.
+    - `positions` (int64 array): The position of the row of each.
+    - `of_lists`: Whether a row may have several values.
     """
 
     def __init__(

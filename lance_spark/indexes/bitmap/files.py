@@ -78,9 +78,7 @@ def cached_keys(files: IndexFiles) -> pa.Array | None:
 def read_keys(files: IndexFiles) -> pa.Array:
     """Return the distinct values of a segment.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     with files.opened(FILE) as file:
         return read_columns(file, {KEYS: None}).column(0)
@@ -89,9 +87,7 @@ def read_keys(files: IndexFiles) -> pa.Array:
 def read_sets(files: IndexFiles, rows: RowNumbers) -> Iterator[RowSet]:
     """Yield the sets of the values in some rows of the file, which increase.
 
-    Raises
-    ------
-    CorruptFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, UnsupportedFeatureError, StorageError.
     """
     for data, name in binary_values(files, FILE, BITMAPS, rows):
         yield RowSet.decode(data, name)
@@ -100,12 +96,8 @@ def read_sets(files: IndexFiles, rows: RowNumbers) -> Iterator[RowSet]:
 def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> FileWriter:
     """Write the file of an index; return its writer, which the segment finishes.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-    values : pa.Array
-    ids : uint64 array
-        Row id or address of each value, increasing; equal for values of one row.
+    - `ids` (uint64 array): Row id or address of each value, increasing; equal for values of one
+      row.
     """
     schema = schema_of(values.type)
     writer = segment.create(FILE, schema)

@@ -49,13 +49,9 @@ def masks_of(value_hashes: UInt64Array) -> Words:
 def add_values(words: Words, value_hashes: UInt64Array, blocks: npt.NDArray[np.int64]) -> None:
     """Add values to blocks.
 
-    Parameters
-    ----------
-    words : uint32 array of shape (n, 8)
-        The words of all blocks.
-    value_hashes : uint64 array
-    blocks : int64 array
-        The block of each value.
+    - `words` (uint32 array of shape (n, 8)): The words of all blocks.
+    - `value_hashes`: Uint64 array.
+    - `blocks` (int64 array): The block of each value.
     """
     masks = masks_of(value_hashes)
     for number in range(BLOCK_WORDS):
@@ -94,10 +90,7 @@ _LANES = [np.uint64(number & _MASK) for number in (int(_P1) + int(_P2), int(_P2)
 def hashes(values: pa.Array) -> UInt64Array:
     """Return the hash of each value's bytes.
 
-    Parameters
-    ----------
-    values : pa.Array
-        Strings, binary, or values of 1, 2, 4 or 8 bytes; without nulls.
+    - `values`: Strings, binary, or values of 1, 2, 4 or 8 bytes; without nulls.
     """
     count, dtype = len(values), values.type
     if not count:

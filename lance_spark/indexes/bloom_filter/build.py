@@ -67,9 +67,7 @@ def _merge(
 def _check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
     """Compare a segment of a BLOOMFILTER index with its rows.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     content = bloom_filter.read_file(files)
     if not bloom_filter.supports(rows.values.type):

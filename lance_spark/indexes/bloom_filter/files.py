@@ -117,12 +117,8 @@ def filter_bytes(number_of_items: int, probability: float) -> int:
 
     Specification: Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom Filters".
 
-    Parameters
-    ----------
-    number_of_items : int
-        Most values.
-    probability : float
-        Share of other values that the filter seems to have, at most.
+    - `number_of_items`: Most values.
+    - `probability`: Share of other values that the filter seems to have, at most.
     """
     size = _MIN_BYTES
     while size < _MAX_BYTES and _false_share(number_of_items, size) > probability:
@@ -152,16 +148,9 @@ def write(
 ) -> None:
     """Write the file of an index.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-    values : pa.Array
-    addresses : uint64 array
-        Row address of each value, increasing.
-    number_of_items : int
-        Live rows of a zone.
-    probability : float
-        See `filter_bytes`.
+    - `addresses` (uint64 array): Row address of each value, increasing.
+    - `number_of_items`: Live rows of a zone.
+    - `probability`: See `filter_bytes`.
     """
     zones = ZonedRows.of(addresses, number_of_items)
     size = filter_bytes(number_of_items, probability)
@@ -191,14 +180,10 @@ def set_parameters(writer: FileWriter, number_of_items: int, probability: float)
 def _filters_of(values: pa.Array, bounds: RowNumbers, size: int) -> pa.Array:
     """Return the filters of some zones.
 
-    Parameters
-    ----------
-    values : pa.Array
-        The values of all zones.
-    bounds : int64 array
-        First row of each zone, and the row after the last zone, counted from any row.
-    size : int
-        Bytes of each filter.
+    - `values`: The values of all zones.
+    - `bounds` (int64 array): First row of each zone, and the row after the last zone, counted from
+      any row.
+    - `size`: Bytes of each filter.
     """
     count = len(bounds) - 1
     zone = np.repeat(np.arange(count), np.diff(bounds))
@@ -223,16 +208,10 @@ def _filters_of(values: pa.Array, bounds: RowNumbers, size: int) -> pa.Array:
 class FilterFile:
     """The zones of an index, and their filters if they are few.
 
-    Attributes
-    ----------
-    zones : pa.Table
-        The columns of the file without the filters.
-    filter_size : int
-        Bytes of the first filter.
-    filters : pa.Array or None
-        None if they are read when they are needed.
-    value_type : str or None
-        The Arrow type of the values, if the file says it.
+    - `zones`: The columns of the file without the filters.
+    - `filter_size`: Bytes of the first filter.
+    - `filters`: None if they are read when they are needed.
+    - `value_type`: The Arrow type of the values, if the file says it.
     """
 
     zones: pa.Table
@@ -250,9 +229,7 @@ class FilterFile:
 def cached_file(files: IndexFiles) -> FilterFile | None:
     """Return the content of a segment's file; None if the file is missing.
 
-    Raises
-    ------
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError.
     """
     return files.cached(FILE, read_file, lambda content: content.nbytes)
 
@@ -260,9 +237,7 @@ def cached_file(files: IndexFiles) -> FilterFile | None:
 def read_file(files: IndexFiles) -> FilterFile:
     """Return the content of a segment's file.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     with closing(files.open(FILE)) as file:
         places = dict.fromkeys(PLACE_COLUMNS)
@@ -302,19 +277,11 @@ def _offsets_of(filters: pa.Array) -> RowNumbers:
 def may_have(files: IndexFiles, content: FilterFile, rows: RowNumbers, values: pa.Array) -> _Flags:
     """Return which zones may have one of some values.
 
-    Parameters
-    ----------
-    files : IndexFiles
-    content : FilterFile
-        The content of the file.
-    rows : int64 array
-        Rows of the zones in the file, increasing.
-    values : pa.Array
-        Without nulls; of the type of the column.
+    - `content`: The content of the file.
+    - `rows` (int64 array): Rows of the zones in the file, increasing.
+    - `values`: Without nulls; of the type of the column.
 
-    Raises
-    ------
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError.
     """
     value_hashes = hashes(values)
     parts = [_may_have(filters, value_hashes) for filters in _windows(files, content, rows)]
@@ -324,19 +291,11 @@ def may_have(files: IndexFiles, content: FilterFile, rows: RowNumbers, values: p
 def has_each(files: IndexFiles, content: FilterFile, zone: RowNumbers, values: pa.Array) -> _Flags:
     """Return for each value whether the filter of its zone has it.
 
-    Parameters
-    ----------
-    files : IndexFiles
-    content : FilterFile
-        The content of the file.
-    zone : int64 array
-        Row of each value's zone in the file, not decreasing.
-    values : pa.Array
-        Without nulls; of the type of the column.
+    - `content`: The content of the file.
+    - `zone` (int64 array): Row of each value's zone in the file, not decreasing.
+    - `values`: Without nulls; of the type of the column.
 
-    Raises
-    ------
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError.
     """
     result = np.zeros(len(values), np.bool_)
     rows, first = np.unique(zone, return_index=True)
@@ -409,14 +368,9 @@ _MAX_VALUES = 1000
 class ZoneFilters:
     """Bloom filters of one column by zone. The zones together hold all rows of the table.
 
-    Attributes
-    ----------
-    dtype : pa.DataType
-        Type of the column.
-    placed : PlacedZones
-        Its columns `segment` and `row` say which row of which file has the filter.
-    files : list of (IndexFiles, FilterFile)
-        By the number of the segment.
+    - `dtype`: Type of the column.
+    - `placed`: Its columns `segment` and `row` say which row of which file has the filter.
+    - `files` (list of (IndexFiles, FilterFile)): By the number of the segment.
     """
 
     dtype: pa.DataType
@@ -487,9 +441,7 @@ def read_filters(
 def has_values_of(files: IndexFiles, dtype: pa.DataType) -> bool:
     """Return whether the file of a segment says that its values have a type.
 
-    Raises
-    ------
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError.
     """
     content = cached_file(files)
     return content is not None and content.value_type == str(dtype)

@@ -139,9 +139,7 @@ BUILDER = Builder(
 def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
     """Compare a segment with its rows.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
     """
     pages = read_pages(files)
     if pages is None:
@@ -255,19 +253,10 @@ def remap_btree(
 ) -> RewrittenIndex | None:
     """Write the files of a segment with new row addresses.
 
-    Parameters
-    ----------
-    index : table_pb2.IndexMetadata
-        A segment of type BTREE.
+    - `index`: A segment of type BTREE.
 
-    Returns
-    -------
-    RewrittenIndex or None
-        None if this release does not know the layout of the segment.
-
-    Raises
-    ------
-    CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+    Returns None if this release does not know the layout of the segment. Raises CorruptFileError,
+    CorruptTableError, UnsupportedEncodingError, StorageError.
     """
     files = IndexFiles(paths, index)
     with closing(files.open(LOOKUP_FILE)) as lookup:

@@ -68,16 +68,10 @@ _FRAGMENTS = -1
 class BTreePages:
     """The pages of an index, in the order of `page_data.lance`.
 
-    Attributes
-    ----------
-    low, high : pa.Array
-        First and last value of each page.
-    nulls : int64 array
-        Nulls in each page.
-    bounds : int64 array
-        First row of each page, and the number of all rows.
-    files : tuple of str
-        The files with the pages.
+    - `low`, `high`: First and last value of each page.
+    - `nulls` (int64 array): Nulls in each page.
+    - `bounds` (int64 array): First row of each page, and the number of all rows.
+    - `files`: The files with the pages.
     """
 
     low: pa.Array
@@ -100,9 +94,7 @@ class BTreePages:
 def cached_pages(files: IndexFiles) -> BTreePages | None:
     """Return the pages of a segment; None if its files are missing, or have another layout.
 
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, StorageError.
     """
     return files.cached(
         LOOKUP_FILE, read_pages, lambda pages: 64 if pages is None else pages.nbytes
@@ -118,9 +110,7 @@ def is_known_layout(lookup: DataFileReader) -> bool:
 def rows_of_page(lookup: DataFileReader) -> int:
     """Return the rows of a page.
 
-    Raises
-    ------
-    CorruptFileError
+    Raises CorruptFileError.
     """
     rows = number_in(lookup, "batch_size")
     if not 0 < rows <= _MAX_BATCH_SIZE:
@@ -140,9 +130,7 @@ def is_known_data(data: DataFileReader | DataParts) -> bool:
 def ids_field(data: DataFileReader | DataParts) -> Field:
     """Return the field of the row ids in `page_data.lance`.
 
-    Raises
-    ------
-    CorruptFileError
+    Raises CorruptFileError.
     """
     return named(data, data.schema.names[-1], pa.uint64())
 
@@ -150,9 +138,7 @@ def ids_field(data: DataFileReader | DataParts) -> Field:
 def read_pages(files: IndexFiles) -> BTreePages | None:
     """Return the pages of a segment; None if its files have another layout.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     with closing(files.open(LOOKUP_FILE)) as lookup:
         parts = _parts(lookup)
@@ -204,9 +190,7 @@ def read_pages(files: IndexFiles) -> BTreePages | None:
 def _parts(lookup: DataFileReader) -> dict[str, int] | None:
     """Return the files of an index of several files, with the pages of each; None for others.
 
-    Raises
-    ------
-    CorruptFileError
+    Raises CorruptFileError.
     """
     metadata = lookup.schema.metadata
     if metadata.get(_PARTITIONED, b"false") == b"false":
@@ -246,15 +230,9 @@ def _is_in_order(pages: BTreePages) -> bool:
 class DataParts:
     """Several files with pages, which are read as if they were one.
 
-    Parameters
-    ----------
-    files : sequence of DataFileReader
-        One or more, which the caller closes.
+    - `files`: One or more, which the caller closes.
 
-    Raises
-    ------
-    CorruptFileError
-        The files have other columns than the first one.
+    Raises CorruptFileError: the files have other columns than the first one.
     """
 
     def __init__(self, files: Sequence[DataFileReader]) -> None:
@@ -292,9 +270,7 @@ class DataParts:
 def open_data(files: IndexFiles, names: Sequence[str]) -> Iterator[DataFileReader | DataParts]:
     """Lend the files with the pages of an index, which can stay open for the next search.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     with ExitStack() as stack:
         opened = [stack.enter_context(files.opened(name)) for name in names]
@@ -326,13 +302,8 @@ def _pages_of_data(data: DataFileReader, batch_size: int) -> BTreePages:
 class BTreeWriter:
     """Writes the two files of an index; finish them with the segment.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-    dtype : pa.DataType
-        Type of the column.
-    batch_size : int
-        Rows of a page.
+    - `dtype`: Type of the column.
+    - `batch_size`: Rows of a page.
     """
 
     def __init__(self, segment: SegmentWriter, dtype: pa.DataType, batch_size: int) -> None:
@@ -388,9 +359,7 @@ class BTreeWriter:
 def held_fragments(files: IndexFiles) -> BitMap | None:
     """Return the fragments of the addresses of a segment; None if it cannot be read.
 
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, StorageError.
     """
     pages = cached_pages(files)
     if pages is None:

@@ -272,9 +272,7 @@ _MAX_ROWS = 1 << 18
 def read_bounds(paths: TablePaths, index: table_pb2.IndexMetadata) -> Bounds | None:
     """Return the statistics of a segment; None if this release does not know its layout.
 
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, StorageError.
     """
     return IndexFiles(paths, index).cached(DATA_FILE, _read, _size)
 

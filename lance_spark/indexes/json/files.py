@@ -40,10 +40,7 @@ _SHOWN = 60
 def target_of(segment: table_pb2.IndexMetadata) -> DocumentTarget:
     """Return the target of a segment of a JSON index.
 
-    Raises
-    ------
-    CorruptFileError
-        The details cannot be parsed.
+    Raises CorruptFileError: the details cannot be parsed.
     """
     details = index_pb2.JsonIndexDetails()
     try:
@@ -63,9 +60,7 @@ def searched_target(
 ) -> table_pb2.IndexMetadata | None:
     """Return a segment as one of its target, if it has the values that keys find; else None.
 
-    Raises
-    ------
-    CorruptFileError
+    Raises CorruptFileError.
     """
     target = target_of(segment)
     try:
@@ -88,20 +83,11 @@ def details(path: str, type_url: str, value: bytes) -> bytes:
 def extracted(documents: pa.Array, path: str) -> pa.Array:
     """Return the values at a path.
 
-    Parameters
-    ----------
-    documents : pa.Array
-        JSONB (large_binary), or JSON texts.
-    path : str
+    - `documents`: JSONB (large_binary), or JSON texts.
 
-    Raises
-    ------
-    CorruptFileError
-        A document is damaged.
-    InvalidInputError
-        A value is an array or object, or the values have different types.
-    UnsupportedFeatureError
-        The path has something that only other clients support.
+    Raises CorruptFileError: a document is damaged. Raises InvalidInputError: a value is an array or
+    object, or the values have different types. Raises UnsupportedFeatureError: the path has
+    something that only other clients support.
     """
     try:
         steps = parse_path(path)
@@ -123,17 +109,9 @@ def extracted(documents: pa.Array, path: str) -> pa.Array:
 def common_type(dtype: pa.DataType | None, values: pa.Array, path: str) -> pa.DataType | None:
     """Return the type of extracted values together with others.
 
-    Parameters
-    ----------
-    dtype : pa.DataType or None
-        The type of the others; None if they are null.
-    values : pa.Array
-    path : str
+    - `dtype`: The type of the others; None if they are null.
 
-    Raises
-    ------
-    InvalidInputError
-        The values have different types.
+    Raises InvalidInputError: the values have different types.
     """
     if values.null_count == len(values) or values.type == dtype:
         return dtype

@@ -66,12 +66,7 @@ def _is_list(dtype: pa.DataType) -> bool:
 def write(segment: SegmentWriter, lists: pa.Array, ids: UInt64Array) -> None:
     """Write the file of an index.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-    lists : pa.Array
-    ids : uint64 array
-        Row id or address of each list, increasing.
+    - `ids` (uint64 array): Row id or address of each list, increasing.
     """
     import pyarrow.compute as pc
 

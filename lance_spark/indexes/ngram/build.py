@@ -68,9 +68,7 @@ _BATCH_TRIGRAMS = 512
 def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
     """Compare a segment with its rows.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     if not (pat.is_string(rows.values.type) or pat.is_large_string(rows.values.type)):
         raise CorruptFileError(
@@ -148,19 +146,10 @@ def remap_ngram(
 ) -> RewrittenIndex | None:
     """Write the file of a segment with new row addresses.
 
-    Parameters
-    ----------
-    index : table_pb2.IndexMetadata
-        A segment of type NGRAM.
+    - `index`: A segment of type NGRAM.
 
-    Returns
-    -------
-    RewrittenIndex or None
-        None if this release does not write the file version of the segment.
-
-    Raises
-    ------
-    CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+    Returns None if this release does not write the file version of the segment. Raises
+    CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError.
     """
     files = IndexFiles(paths, index)
     with closing(files.open(ngram.FILE)) as data:

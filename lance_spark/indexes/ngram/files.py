@@ -79,10 +79,7 @@ class TrigramFinder:
 
         Each pair is of a part of the texts. A trigram of a text may occur in two pairs.
 
-        Parameters
-        ----------
-        values : pa.Array
-            Strings; null has no trigrams.
+        - `values`: Strings; null has no trigrams.
         """
         texts = values.cast(pa.large_string()).fill_null("")
         _, offset_buffer, data_buffer = texts.buffers()
@@ -272,9 +269,7 @@ def cached_trigrams(files: IndexFiles) -> np.ndarray[Any, np.dtype[np.uint32]] |
 def read_trigrams(files: IndexFiles) -> np.ndarray[Any, np.dtype[np.uint32]]:
     """Return the trigrams of a segment, ascending.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     with files.opened(FILE) as file:
         column = read_columns(file, {TOKENS: pa.uint32()}).column(0)
@@ -288,9 +283,7 @@ def read_trigrams(files: IndexFiles) -> np.ndarray[Any, np.dtype[np.uint32]]:
 def read_postings(files: IndexFiles, rows: RowNumbers) -> Iterator[BitMap64]:
     """Yield the row ids of the trigrams in some rows of the file, which increase.
 
-    Raises
-    ------
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError.
     """
     for data, name in binary_values(files, FILE, POSTINGS, rows):
         yield decode_posting(data, name)
@@ -299,9 +292,7 @@ def read_postings(files: IndexFiles, rows: RowNumbers) -> Iterator[BitMap64]:
 def decode_posting(data: bytes, name: str) -> BitMap64:
     """Parse the rows of a trigram; errors call the file `name`.
 
-    Raises
-    ------
-    CorruptFileError
+    Raises CorruptFileError.
     """
     try:
         return BitMap64.deserialize(data)
@@ -319,13 +310,8 @@ def create(segment: SegmentWriter) -> FileWriter:
 def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> None:
     """Write the file of an index.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-    values : pa.Array
-        Strings.
-    ids : uint64 array
-        Row id or address of each value, increasing.
+    - `values`: Strings.
+    - `ids` (uint64 array): Row id or address of each value, increasing.
     """
     postings = postings_of(values, ids)
     writer = create(segment)
@@ -340,12 +326,8 @@ def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> None:
 def postings_of(values: pa.Array, ids: UInt64Array) -> dict[int, BitMap64]:
     """Return the row ids of each trigram.
 
-    Parameters
-    ----------
-    values : pa.Array
-        Strings.
-    ids : uint64 array
-        Row id or address of each value, increasing.
+    - `values`: Strings.
+    - `ids` (uint64 array): Row id or address of each value, increasing.
     """
     postings: dict[int, BitMap64] = {}
     nulls = ids[values.is_null().to_numpy(zero_copy_only=False)]

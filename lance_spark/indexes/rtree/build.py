@@ -43,10 +43,7 @@ def boxes_of(
 ) -> Iterator[tuple[Boxes, UInt64Array, RowSet]]:
     """Lend the boxes of the geometries that have a point, the id of each, and the rows of nulls.
 
-    Raises
-    ------
-    InvalidInputError
-        A value is not a geometry.
+    Raises InvalidInputError: a value is not a geometry.
     """
     nulls = [np.empty(0, np.uint64)]
     count = 0
@@ -125,11 +122,8 @@ _BATCH_ROWS = 1 << 18
 def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
     """Compare a segment with its rows.
 
-    Raises
-    ------
-    InvalidInputError
-        A package is missing.
-    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError. Raises
+    InvalidInputError: a package is missing.
     """
     name = f"index {files.segment.name!r}"
     encoding = encoding_of_storage(rows.values.type)

@@ -73,12 +73,8 @@ _LARGEST = float(np.finfo(np.float64).max)
 class RTreePages:
     """The pages of the first level.
 
-    Attributes
-    ----------
-    boxes : Boxes
-        The box of each page.
-    bounds : int64 array
-        First row of each page, and the number of rows.
+    - `boxes`: The box of each page.
+    - `bounds` (int64 array): First row of each page, and the number of rows.
     """
 
     boxes: Boxes
@@ -143,9 +139,7 @@ def _cached_rows(
 def page_size_of(file: DataFileReader) -> int:
     """Return the rows of a page.
 
-    Raises
-    ------
-    CorruptFileError
+    Raises CorruptFileError.
     """
     size = number_in(file, "page_size", DEFAULT_PAGE_SIZE)
     if not MIN_PAGE_SIZE <= size <= _MAX_PAGE_SIZE:
@@ -159,10 +153,7 @@ def page_size_of(file: DataFileReader) -> int:
 def levels_of(file: DataFileReader) -> list[RowNumbers]:
     """Return the first row of each page, and the row after the last, for each level.
 
-    Raises
-    ------
-    CorruptFileError
-        The pages do not match the rows of the file.
+    Raises CorruptFileError: the pages do not match the rows of the file.
     """
     size, items = page_size_of(file), number_in(file, "num_items")
     num_rows, levels, start = len(all_rows(file)), [], 0
@@ -186,9 +177,7 @@ def cached_pages(files: IndexFiles) -> RTreePages | None:
 def read_pages(files: IndexFiles) -> RTreePages:
     """Return the pages of the first level of a segment.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     with closing(files.open(FILE)) as file:
         levels = levels_of(file)
@@ -211,9 +200,7 @@ def read_pages(files: IndexFiles) -> RTreePages:
 def read_rows(file: DataFileReader, rows: range) -> tuple[Boxes, UInt64Array]:
     """Return the boxes and ids of some rows of `page_data.lance`.
 
-    Raises
-    ------
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError.
     """
     boxes, ids = file.read([named(file, BBOX), named(file, IDS, pa.uint64())], rows)
     boxes = boxes.storage if isinstance(boxes.type, pa.BaseExtensionType) else boxes
@@ -235,9 +222,7 @@ def read_rows(file: DataFileReader, rows: range) -> tuple[Boxes, UInt64Array]:
 def read_nulls(files: IndexFiles) -> RowSet:
     """Return the rows of a segment whose geometry is null.
 
-    Raises
-    ------
-    CorruptFileError, UnsupportedFeatureError, MissingFileError, StorageError
+    Raises CorruptFileError, UnsupportedFeatureError, MissingFileError, StorageError.
     """
     with closing(files.open(NULLS_FILE)) as file:
         name = file.source.name
@@ -254,18 +239,11 @@ def write(
 ) -> None:
     """Write the files of an index.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-    boxes : Boxes
-        The bounding box of each geometry that has a point. They can be on the disk: a part of them
-        is read at a time.
-    ids : uint64 array
-        Row id or address of each geometry.
-    null_rows : RowSet
-        The rows without a geometry.
-    page_size : int
-        Rows of a page.
+    - `boxes`: The bounding box of each geometry that has a point. They can be on the disk: a part
+      of them is read at a time.
+    - `ids` (uint64 array): Row id or address of each geometry.
+    - `null_rows`: The rows without a geometry.
+    - `page_size`: Rows of a page.
     """
     nulls = segment.create(NULLS_FILE, _NULLS_SCHEMA)
     data = pa.array([null_rows.encode()], pa.binary())

@@ -52,16 +52,11 @@ _Bits = npt.NDArray[np.uint8]
 class BlockMaxima:
     """The postings of a token by ranges of documents.
 
-    Attributes
-    ----------
-    ranges : int64 array or None
-        The ranges that have the token, increasing; None for all ranges of the part.
-    scores : float32 array
-        The greatest score of each range; 0 without the token.
-    bits : uint8 array
-        Which documents of each range have the token.
-    firsts : uint32 array
-        The first posting of each range, and the number of postings.
+    - `ranges` (int64 array or None): The ranges that have the token, increasing; None for all
+      ranges of the part.
+    - `scores` (float32 array): The greatest score of each range; 0 without the token.
+    - `bits` (uint8 array): Which documents of each range have the token.
+    - `firsts` (uint32 array): The first posting of each range, and the number of postings.
     """
 
     ranges: RowNumbers | None
@@ -133,9 +128,7 @@ def best_scored(
 ) -> tuple[RowNumbers, Scores]:
     """Return the documents that match with the greatest scores; see `scored`.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     lists = part.posting_lists(terms.tokens)
     if best and sum(len(documents) for documents, _ in lists) >= _FEW_POSTINGS:
@@ -148,15 +141,8 @@ def best_scored(
 class _BlockMaxSearch:
     """Searches the ranges of a part.
 
-    Parameters
-    ----------
-    part : TextIndexPart
-    lists : sequence of (int64 array, integer array)
-        Documents and frequencies of each token.
-    terms : Terms
-        Without a phrase.
-    statistics : Statistics
-    boost : float
+    - `lists` (sequence of (int64 array, integer array)): Documents and frequencies of each token.
+    - `terms`: Without a phrase.
     """
 
     def __init__(

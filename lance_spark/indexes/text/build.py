@@ -77,12 +77,9 @@ _TOKENS = 1 << 16
 def parse(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return all parameters of an index for the options of the caller.
 
-    Raises
-    ------
-    InvalidOptionError
-        An option is unknown, has a wrong value, or one that this release cannot write.
-    UnsupportedFeatureError
-        Stems are needed, and the package PyStemmer is missing.
+    Raises InvalidOptionError: an option is unknown, has a wrong value, or one that this release
+    cannot write. Raises UnsupportedFeatureError: stems are needed, and the package PyStemmer is
+    missing.
     """
     remaining = dict(options)
     for name in _BUILD_OPTIONS:
@@ -113,9 +110,7 @@ def of_column(field: Field) -> dict[str, Any]:
 def existing_parameters(files: IndexFiles) -> dict[str, Any]:
     """Return the parameters of an existing segment.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
     """
     layout = layout_of(files)
     return {
@@ -133,9 +128,7 @@ def replaces_all(segments: Iterable[IndexFiles]) -> bool:
     pylance searches no index whose segments have posting blocks of different sizes. It merges none
     whose segments differ in their format or their form of token dictionaries.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
     """
     layouts = [layout_of(files) for files in segments]
     forms = {(layout.format_version, layout.token_form) for layout in layouts}
@@ -156,18 +149,11 @@ def write(
 ) -> None:
     """Write the files of a segment.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-    batches : iterable of (pa.Array, uint64 array)
-        Texts, and the row id of each.
-    parameters : mapping of str to object
-    stored : iterable of StoredPart
-        Parts of other segments.
+    - `batches` (iterable of (pa.Array, uint64 array)): Texts, and the row id of each.
+    - `stored`: Parts of other segments.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, InvalidInputError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, MissingFileError, InvalidInputError, UnsupportedFeatureError,
+    StorageError.
     """
     writer = IndexWriter(segment, _form(parameters), parameters[_MEMORY])
     for part in stored:
@@ -182,18 +168,11 @@ def stored_parts(
 ) -> Iterator[StoredPart]:
     """Yield the parts of a segment, for a new segment that covers the same rows.
 
-    Parameters
-    ----------
-    files : IndexFiles
-    covered : BitMap
-        The fragments that the new segment covers in place of the old one.
-    moved : MovedRows
-    row_ids : uint64 array or None
-        In tables with stable row ids, the ids of the rows of these fragments, increasing.
+    - `covered`: The fragments that the new segment covers in place of the old one.
+    - `row_ids` (uint64 array or None): In tables with stable row ids, the ids of the rows of these
+      fragments, increasing.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
     """
     bitmap = indexes.fragment_bitmap(files.segment) or BitMap()
     for part in open_index(files)[1]:
@@ -308,9 +287,7 @@ _STEP, _FIRST, _SECOND = map(
 def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
     """Compare a segment with its rows.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
     """
     parameters, parts = open_index(files)
     expected, counts = _of_texts(rows, parameters)
@@ -449,25 +426,12 @@ def remap_text(
 ) -> RewrittenIndex | None:
     """Write the files of a segment with new row addresses.
 
-    Parameters
-    ----------
-    paths : TablePaths
-    index : table_pb2.IndexMetadata
-        A segment of type INVERTED.
-    address_map : AddressMap
-    version : tuple of int
-        File version of the table.
-    parts : sequence of object
-        None: no task builds a part.
+    - `index`: A segment of type INVERTED.
+    - `version`: File version of the table.
+    - `parts`: None: no task builds a part.
 
-    Returns
-    -------
-    RewrittenIndex or None
-        None if this release does not write the format of the segment.
-
-    Raises
-    ------
-    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    Returns None if this release does not write the format of the segment. Raises CorruptFileError,
+    MissingFileError, UnsupportedFeatureError, StorageError.
     """
     files = IndexFiles(paths, index)
     parameters = existing_parameters(files)

@@ -65,13 +65,8 @@ def most_bytes(word: str, distance: int) -> int:
 def within(words: Sequence[bytes], word: str, distance: int) -> RowNumbers:
     """Return the positions of the words within a Levenshtein distance of a word.
 
-    Parameters
-    ----------
-    words : sequence of bytes
-        In UTF-8.
-    word : str
-    distance : int
-        Most changed, inserted and removed characters.
+    - `words`: In UTF-8.
+    - `distance`: Most changed, inserted and removed characters.
     """
     sizes = np.array([len(candidate.decode(errors="replace")) for candidate in words], np.int64)
     near = np.flatnonzero(np.abs(sizes - len(word)) <= distance)
@@ -136,12 +131,8 @@ def expanded_terms(
 ) -> Terms:
     """Return the terms of a query with the similar words of an index in place of each word.
 
-    Parameters
-    ----------
-    query : MatchQuery
-    words : sequence of (str, int)
-        The words, and how many characters at the beginning of each are the same in similar words.
-    parts : sequence of TextIndexPart
+    - `words` (sequence of (str, int)): The words, and how many characters at the beginning of each
+      are the same in similar words.
     """
     assert query.fuzziness is not None
     numbers: dict[str, int] = {}
@@ -177,11 +168,7 @@ def expanded_terms(
 class FlatPart:
     """Documents without an index, as a part of one.
 
-    Parameters
-    ----------
-    tokenizer : DocumentTokenizer
-    wanted : collection of int
-        Numbers of the tokens in the vocabulary of the tokenizer whose postings are kept.
+    - `wanted`: Numbers of the tokens in the vocabulary of the tokenizer whose postings are kept.
     """
 
     def __init__(self, tokenizer: DocumentTokenizer, wanted: Collection[int]) -> None:
@@ -277,15 +264,7 @@ ReadTexts = Callable[
 class TextRows:
     """The rows that a search looks at.
 
-    Attributes
-    ----------
-    paths : TablePaths
-    fragments : sequence of Fragment
-    find_rows : callable
-    read_texts : callable
-    moved : MovedRows
-    stable_row_ids : bool
-        Whether the table has them.
+    - `stable_row_ids`: Whether the table has them.
     """
 
     paths: TablePaths
@@ -300,13 +279,8 @@ class TextRows:
 class Segment:
     """A segment of an index that a search uses.
 
-    Attributes
-    ----------
-    metadata : table_pb2.IndexMetadata
-    fragments : BitMap
-        The fragments that its rows had when it was built.
-    parts : mapping of int to int
-        The parts that are searched, and how many postings the query has there.
+    - `fragments`: The fragments that its rows had when it was built.
+    - `parts`: The parts that are searched, and how many postings the query has there.
     """
 
     metadata: table_pb2.IndexMetadata
@@ -318,16 +292,10 @@ class Segment:
 class LeafPlan:
     """What the scores of a query of one column depend on.
 
-    Attributes
-    ----------
-    terms : Terms
-        For rows of the index.
-    statistics : Statistics
-        Of these tokens in the whole index.
-    flat_terms : Terms
-        For other rows.
-    flat_statistics : Statistics
-        Of these tokens in the whole index.
+    - `terms`: For rows of the index.
+    - `statistics`: Of these tokens in the whole index.
+    - `flat_terms`: For other rows.
+    - `flat_statistics`: Of these tokens in the whole index.
     """
 
     terms: Terms
@@ -340,21 +308,11 @@ class LeafPlan:
 class ColumnPlan:
     """The search of one column.
 
-    Attributes
-    ----------
-    path : tuple of Field
-        The fields from the top-level field to the column.
-    parameters : TextParameters
-    segments : tuple of Segment
-    covered : BitMap
-        The fragments of the version that the index covers.
-    uncovered : mapping of int to int
-        Fragments with rows whose texts are read, and the number of these rows.
-    overlaid : mapping of int to BitMap
-        Rows of covered fragments that the index has old texts of.
-    leaves : mapping of Leaf to LeafPlan
-    has_index : bool
-        Whether there is an index, even if it is not searched.
+    - `path`: The fields from the top-level field to the column.
+    - `covered`: The fragments of the version that the index covers.
+    - `uncovered`: Fragments with rows whose texts are read, and the number of these rows.
+    - `overlaid`: Rows of covered fragments that the index has old texts of.
+    - `has_index`: Whether there is an index, even if it is not searched.
     """
 
     path: tuple[Field, ...]
@@ -382,26 +340,14 @@ def plan_column(
 ) -> ColumnPlan:
     """Plan the search of a column.
 
-    Parameters
-    ----------
-    version : SearchedVersion
-    path : tuple of Field
-        The fields from the top-level field to the column.
-    moved : MovedRows
-    queries : sequence of Leaf
-        All queries of this column.
-    use_index : bool
-        Whether the index is searched. Otherwise only its parameters are used.
-    without_index : TextParameters
-        How text is split if there is no index.
+    - `path`: The fields from the top-level field to the column.
+    - `queries`: All queries of this column.
+    - `use_index`: Whether the index is searched. Otherwise only its parameters are used.
+    - `without_index`: How text is split if there is no index.
 
-    Raises
-    ------
-    InvalidInputError
-        The column is not of strings.
-    UnsupportedFeatureError
-        An index has another tokenizer or format.
-    CorruptFileError, CorruptTableError, MissingFileError, StorageError
+    Raises CorruptFileError, CorruptTableError, MissingFileError, StorageError. Raises
+    InvalidInputError: the column is not of strings. Raises UnsupportedFeatureError: an index has
+    another tokenizer or format.
     """
     name = ".".join(node.name for node in path)
     dtype = path[-1].arrow_field.type
@@ -549,11 +495,7 @@ _MORE_DOCUMENTS, _GROWTH = 64, 8
 class ColumnSearch:
     """Searches the rows of a plan.
 
-    Parameters
-    ----------
-    rows : TextRows
-        At least the rows of the plan.
-    plan : ColumnPlan
+    - `rows`: At least the rows of the plan.
     """
 
     def __init__(self, rows: TextRows, plan: ColumnPlan) -> None:
@@ -569,18 +511,11 @@ class ColumnSearch:
     def hits(self, query: Leaf, best: int | None = None) -> Hits:
         """Return the live rows that match a query of the plan.
 
-        Parameters
-        ----------
-        query : Leaf
-        best : int, optional
-            If set, rows that `Hits.best` leaves out with this limit and `keeps_ties` can be
-            missing.
+        - `best`: If set, rows that `Hits.best` leaves out with this limit and `keeps_ties` can be
+          missing.
 
-        Raises
-        ------
-        UnsupportedFeatureError
-            The index has no positions for a phrase.
-        CorruptFileError, CorruptTableError, MissingFileError, StorageError
+        Raises CorruptFileError, CorruptTableError, MissingFileError, StorageError. Raises
+        UnsupportedFeatureError: the index has no positions for a phrase.
         """
         plan = self._plan.leaves[query]
         with_positions = isinstance(query, PhraseQuery)
@@ -618,14 +553,9 @@ class ColumnSearch:
     def field_rows(self, query: MatchQuery) -> FieldRows:
         """Return all live rows with the lengths of their texts, and how often they have tokens.
 
-        Parameters
-        ----------
-        query : MatchQuery
-            Of the plan.
+        - `query`: Of the plan.
 
-        Raises
-        ------
-        CorruptFileError, CorruptTableError, MissingFileError, StorageError
+        Raises CorruptFileError, CorruptTableError, MissingFileError, StorageError.
         """
         plan = self._plan.leaves[query]
         field_rows = FieldRows(plan.statistics, [], [], [], [], [])

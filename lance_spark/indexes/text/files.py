@@ -90,11 +90,8 @@ class _Sorted(Sequence[bytes]):
 class TokenTable:
     """Tokens in the order of their bytes.
 
-    Attributes
-    ----------
-    tokens : pa.Array
-        Large binary, increasing.
-    numbers : int64 array
+    - `tokens`: Large binary, increasing.
+    - `numbers`: Int64 array.
     """
 
     tokens: pa.Array
@@ -128,19 +125,11 @@ class TokenTable:
 def read_tokens(files: IndexFiles, file: str, form: str, num_tokens: int) -> TokenSet:
     """Read the tokens of a part.
 
-    Parameters
-    ----------
-    files : IndexFiles
-    file : str
-        Name of the file.
-    form : str
-        `token_set_format`.
-    num_tokens : int
-        Posting lists of the part.
+    - `file`: Name of the file.
+    - `form`: `token_set_format`.
+    - `num_tokens`: Posting lists of the part.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     import pyarrow.compute as pc
 
@@ -198,14 +187,7 @@ _T = TypeVar("_T")
 class Layout:
     """The content of `metadata.lance`.
 
-    Attributes
-    ----------
-    parameters : TextParameters
-    parts : tuple of int
-        Numbers of the parts.
-    format_version : int
-    token_form : str
-    posting_format : PostingFormat
+    - `parts`: Numbers of the parts.
     """
 
     parameters: TextParameters
@@ -246,10 +228,7 @@ def _has_first_format(files: IndexFiles) -> bool:
 def required(files: IndexFiles, file: str, content: _T | None) -> _T:
     """Return the content of a file of a segment.
 
-    Raises
-    ------
-    MissingFileError
-        The content is None: the file is missing.
+    Raises MissingFileError: the content is None: the file is missing.
     """
     if content is None:
         raise MissingFileError(
@@ -321,19 +300,12 @@ def damaged(name: str, problem: str) -> CorruptFileError:
 class TokenBlocks:
     """Blocks of the postings of tokens.
 
-    Attributes
-    ----------
-    blocks : Blocks
-    firsts : int64 array
-        The first document of each block.
-    scores : float32 array
-        The greatest score of each block, with the statistics of the part when it was written.
-    form : PostingFormat
-        Its blocks have scores.
-    num_documents : int
-        Documents of the part.
-    name : str
-        Name of the file, for errors.
+    - `firsts` (int64 array): The first document of each block.
+    - `scores` (float32 array): The greatest score of each block, with the statistics of the part
+      when it was written.
+    - `form`: Its blocks have scores.
+    - `num_documents`: Documents of the part.
+    - `name`: Name of the file, for errors.
     """
 
     blocks: Blocks
@@ -347,10 +319,8 @@ class TokenBlocks:
     def of(cls, blocks: Blocks, form: PostingFormat, num_documents: int, name: str) -> TokenBlocks:
         """Return blocks of a file; see the attributes.
 
-        Raises
-        ------
-        CorruptFileError
-            A block is truncated, or first documents do not increase or do not exist.
+        Raises CorruptFileError: a block is truncated, or first documents do not increase or do not
+        exist.
         """
         data, starts = blocks.data, blocks.starts
         counts = blocks.counts(form.block_size)
@@ -422,10 +392,7 @@ class TokenBlocks:
     def decoded(self, numbers: RowNumbers | None = None) -> Postings:
         """Return the postings of blocks; of some, if their numbers, which increase, are given.
 
-        Raises
-        ------
-        CorruptFileError
-            A block is damaged.
+        Raises CorruptFileError: a block is damaged.
         """
         blocks = self.blocks
         if numbers is not None:
@@ -463,14 +430,11 @@ PostingList = tuple[RowNumbers, npt.NDArray[np.integer[Any]]]
 class TokenPostings:
     """The documents of some tokens, one token after the other.
 
-    Attributes
-    ----------
-    bounds : int64 array
-        First posting of each token, and the number of postings.
-    documents : int64 array
-    frequencies : integer array
-    positions : int64 array or None
-        As many for each posting as its frequency, increasing; None if they are not wanted.
+    - `bounds` (int64 array): First posting of each token, and the number of postings.
+    - `documents`: Int64 array.
+    - `frequencies`: Integer array.
+    - `positions` (int64 array or None): As many for each posting as its frequency, increasing; None
+      if they are not wanted.
     """
 
     bounds: RowNumbers
@@ -493,11 +457,8 @@ class TokenPostings:
 class Documents:
     """The documents of a part.
 
-    Attributes
-    ----------
-    row_ids : uint64 array
-    lengths : uint32 array
-        Tokens of each document.
+    - `row_ids`: Uint64 array.
+    - `lengths` (uint32 array): Tokens of each document.
     """
 
     row_ids: UInt64Array
@@ -513,14 +474,9 @@ class Documents:
 class Counts:
     """Numbers of a part that scores depend on.
 
-    Attributes
-    ----------
-    num_documents, num_tokens : int
-        Documents, and tokens of all documents.
-    lengths : uint32 array
-        Documents of each token, by its number.
-    has_scores : bool
-        Whether each block of postings has the greatest score of its documents.
+    - `num_documents`, `num_tokens`: Documents, and tokens of all documents.
+    - `lengths` (uint32 array): Documents of each token, by its number.
+    - `has_scores`: Whether each block of postings has the greatest score of its documents.
     """
 
     num_documents: int
@@ -536,14 +492,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class TextIndexPart:
-    """A part of a segment.
-
-    Attributes
-    ----------
-    files : IndexFiles
-    number : int
-    layout : Layout
-    """
+    """A part of a segment."""
 
     files: IndexFiles
     number: int
@@ -583,9 +532,7 @@ class TextIndexPart:
     def document_counts(self, tokens: Sequence[str]) -> RowNumbers:
         """Return how many documents have each token.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, StorageError
+        Raises CorruptFileError, MissingFileError, StorageError.
         """
         rows = self.rows_of(tokens)
         counts = np.zeros(len(rows), np.int64)
@@ -600,17 +547,10 @@ class TextIndexPart:
     def postings(self, tokens: Sequence[str], *, with_positions: bool = False) -> TokenPostings:
         """Return the documents of tokens; a missing token has none.
 
-        Parameters
-        ----------
-        tokens : sequence of str
-            Distinct tokens.
-        with_positions : bool
+        - `tokens`: Distinct tokens.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, StorageError
-        UnsupportedFeatureError
-            The index has no positions.
+        Raises CorruptFileError, MissingFileError, StorageError. Raises UnsupportedFeatureError: the
+        index has no positions.
         """
         if not with_positions:
             return TokenPostings.of(self.posting_lists(tokens))
@@ -636,9 +576,7 @@ class TextIndexPart:
     def token_blocks(self, tokens: Sequence[str]) -> list[TokenBlocks]:
         """Return the blocks of distinct tokens that the part has, if blocks have scores.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, StorageError
+        Raises CorruptFileError, MissingFileError, StorageError.
         """
         return self.blocks_of(self.rows_of(tokens))
 
@@ -668,9 +606,7 @@ class TextIndexPart:
     def posting_lists(self, tokens: Sequence[str]) -> list[PostingList]:
         """Return the documents of distinct tokens; a missing token has none.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, StorageError
+        Raises CorruptFileError, MissingFileError, StorageError.
         """
 
         def read(wanted: Sequence[int]) -> list[PostingList]:
@@ -705,15 +641,9 @@ class TextIndexPart:
     ) -> list[_T | None]:
         """Return what is computed for each of distinct tokens; None for a token without documents.
 
-        Parameters
-        ----------
-        name : str
-            What it is; unlike the names of files.
-        tokens : sequence of str
-        make : callable
-            Computes it, given the place of a token, unless the cache has it.
-        size : callable
-            Returns its bytes.
+        - `name`: What it is; unlike the names of files.
+        - `make`: Computes it, given the place of a token, unless the cache has it.
+        - `size`: Returns its bytes.
         """
         rows = self.rows_of(tokens).tolist()
         lengths = self._counts.lengths
@@ -947,11 +877,8 @@ def _places(file: DataFileReader) -> tuple[RowNumbers, RowNumbers]:
 def open_index(files: IndexFiles) -> tuple[TextParameters, list[TextIndexPart]]:
     """Return the parameters and the parts of a segment.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
-    UnsupportedFeatureError
-        The segment has a tokenizer, or a format, that this release does not know.
+    Raises CorruptFileError, MissingFileError, StorageError. Raises UnsupportedFeatureError: the
+    segment has a tokenizer, or a format, that this release does not know.
     """
     layout = layout_of(files)
     part = FirstFormatPart if layout.format_version == FIRST_FORMAT else TextIndexPart

@@ -143,16 +143,10 @@ class _Node(NamedTuple):
 class TokenGraph:
     """The graph of a token dictionary.
 
-    Attributes
-    ----------
-    data : uint8 array
-    root : int
-        Address of the root.
-    num_tokens : int
-    name : str
-        Name of the file, for errors.
-    lookups : dict of bytes to int or None
-        The last tokens that were looked up.
+    - `data`: Uint8 array.
+    - `root`: Address of the root.
+    - `name`: Name of the file, for errors.
+    - `lookups`: The last tokens that were looked up.
     """
 
     data: Bytes
@@ -165,16 +159,9 @@ class TokenGraph:
     def parse(cls, content: bytes, num_tokens: int, name: str) -> TokenGraph:
         """Check the header and the footer.
 
-        Parameters
-        ----------
-        content : bytes
-        num_tokens : int
-            Number of tokens of the part.
-        name : str
+        - `num_tokens`: Number of tokens of the part.
 
-        Raises
-        ------
-        CorruptFileError
+        Raises CorruptFileError.
         """
         if len(content) < HEADER.size + FOOTER.size:
             raise _error(name)
@@ -193,9 +180,7 @@ class TokenGraph:
     def find(self, token: bytes) -> int | None:
         """Return the number of a token; None if it is missing.
 
-        Raises
-        ------
-        CorruptFileError
+        Raises CorruptFileError.
         """
         number = self.lookups.get(token, -1)
         if number == -1:
@@ -222,15 +207,9 @@ class TokenGraph:
     def starting_with(self, prefix: bytes, most_bytes: int) -> tuple[list[bytes], RowNumbers]:
         """Return the tokens that start with some bytes, and their numbers.
 
-        Parameters
-        ----------
-        prefix : bytes
-        most_bytes : int
-            Longer tokens are left out.
+        - `most_bytes`: Longer tokens are left out.
 
-        Raises
-        ------
-        CorruptFileError
+        Raises CorruptFileError.
         """
         node, output = self._walk(prefix)
         if node is None:
@@ -507,16 +486,10 @@ class _Strings:
 class _Nodes:
     """Nodes in an order in which each follows those that it leads to; the last one is the root.
 
-    Attributes
-    ----------
-    depths : int64 array
-        Bytes that the tokens of a node share.
-    first : int64 array
-        Its first token.
-    parents : int64 array
-        The node that leads to it.
-    of_token, token_depths : int64 array
-        The deepest node of each token, and its depth.
+    - `depths` (int64 array): Bytes that the tokens of a node share.
+    - `first` (int64 array): Its first token.
+    - `parents` (int64 array): The node that leads to it.
+    - `of_token`, `token_depths` (int64 array): The deepest node of each token, and its depth.
     """
 
     depths: RowNumbers
@@ -561,18 +534,12 @@ class _Nodes:
 class _Graph:
     """Nodes, and their transitions by node and input.
 
-    Attributes
-    ----------
-    is_final : bool array
-    final_outputs : int64 array
-    paths : _Strings
-        The path that leads to each node but the root.
-    node, inputs, outputs : arrays
-        Of each transition.
-    endings : int64 array
-        The address of the ending of each transition, or `_IS_NODE`.
-    children : int64 array
-        The node that each transition without ending leads to.
+    - `is_final`: Bool array.
+    - `final_outputs`: Int64 array.
+    - `paths`: The path that leads to each node but the root.
+    - `node`, `inputs`, `outputs` (arrays): Of each transition.
+    - `endings` (int64 array): The address of the ending of each transition, or `_IS_NODE`.
+    - `children` (int64 array): The node that each transition without ending leads to.
     """
 
     is_final: _Bools
@@ -620,11 +587,8 @@ class _Graph:
     def layout(self, first: int, target_sizes: RowNumbers) -> tuple[RowNumbers, RowNumbers]:
         """Return the start of each node, and the distance of each target.
 
-        Parameters
-        ----------
-        first : int
-            Start of the first node. The starts have the end of the last node, too.
-        target_sizes : int64 array
+        - `first`: Start of the first node. The starts have the end of the last node, too.
+        - `target_sizes`: Int64 array.
         """
         starts = bounds(self.sizes(target_sizes) + np.append(self.paths.sizes, 0)) + first
         child_ends = starts[self.children + 1] - 1

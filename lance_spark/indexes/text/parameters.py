@@ -126,34 +126,21 @@ class TextParameters:
 
     A base tokenizer splits text. The tokens then pass these steps, in this order.
 
-    Attributes
-    ----------
-    base_tokenizer : str
-        ``simple`` (runs of letters and digits), ``whitespace`` (runs without white space), ``raw``
-        (the whole text), ``ngram`` (substrings) or ``code`` (runs of letters, digits and ``_``).
-    language : str
-        Language of stems and stop words, for example ``English``.
-    with_position : bool
-        Whether the index has the positions of tokens, which queries of phrases need.
-    max_token_length : int or None
-        Tokens of this number of bytes and more are left out.
-    lower_case : bool
-    stem : bool
-        Whether words are replaced by their stems. Needs the package PyStemmer.
-    remove_stop_words : bool
-        Whether frequent words of the language are left out.
-    custom_stop_words : tuple of str or None
-        Words to leave out instead of those of the language.
-    ascii_folding : bool
-        Whether letters with accents are replaced by letters of ASCII.
-    min_ngram_length, max_ngram_length : int
-        Number of characters of the substrings of ``ngram``.
-    prefix_only : bool
-        Whether ``ngram`` yields only substrings from the first character on.
-    split_on_numerics, preserve_original : bool
-        Recorded for ``code``. They mean something for clients that split identifiers.
-    lance_tokenizer : str
-        Kind of the documents: ``text``, or ``json``, whose strings are split.
+    - `base_tokenizer`: ``simple`` (runs of letters and digits), ``whitespace`` (runs without white
+      space), ``raw`` (the whole text), ``ngram`` (substrings) or ``code`` (runs of letters, digits
+      and ``_``).
+    - `language`: Language of stems and stop words, for example ``English``.
+    - `with_position`: Whether the index has the positions of tokens, which queries of phrases need.
+    - `max_token_length`: Tokens of this number of bytes and more are left out.
+    - `stem`: Whether words are replaced by their stems. Needs the package PyStemmer.
+    - `remove_stop_words`: Whether frequent words of the language are left out.
+    - `custom_stop_words`: Words to leave out instead of those of the language.
+    - `ascii_folding`: Whether letters with accents are replaced by letters of ASCII.
+    - `min_ngram_length`, `max_ngram_length`: Number of characters of the substrings of ``ngram``.
+    - `prefix_only`: Whether ``ngram`` yields only substrings from the first character on.
+    - `split_on_numerics`, `preserve_original`: Recorded for ``code``. They mean something for
+      clients that split identifiers.
+    - `lance_tokenizer`: Kind of the documents: ``text``, or ``json``, whose strings are split.
     """
 
     base_tokenizer: str = "simple"
@@ -176,10 +163,7 @@ class TextParameters:
     def of_options(cls, options: Mapping[str, Any]) -> TextParameters:
         """Return the parameters that a caller chooses; other parameters have their defaults.
 
-        Raises
-        ------
-        InvalidOptionError
-            An option is unknown or has a wrong value.
+        Raises InvalidOptionError: an option is unknown or has a wrong value.
         """
         # The column decides the kind of its documents.
         known = {field.name for field in fields(cls)} - {"lance_tokenizer"}
@@ -233,18 +217,10 @@ class TextParameters:
     def of_json(cls, text: str | bytes, name: str) -> TextParameters:
         """Parse the parameters of an index.
 
-        Parameters
-        ----------
-        text : str or bytes
-        name : str
-            Name of the file, for errors.
+        - `name`: Name of the file, for errors.
 
-        Raises
-        ------
-        CorruptFileError
-            The text is not a JSON object, or a parameter has a wrong value.
-        UnsupportedFeatureError
-            The index has another tokenizer.
+        Raises CorruptFileError: the text is not a JSON object, or a parameter has a wrong value.
+        Raises UnsupportedFeatureError: the index has another tokenizer.
         """
         try:
             content = json.loads(text)

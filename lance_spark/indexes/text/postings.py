@@ -55,12 +55,8 @@ _FULL_BYTES = 6
 class PostingFormat:
     """How the blocks of an index are stored.
 
-    Attributes
-    ----------
-    block_size : int
-        128 or 256.
-    tail : str
-        Codec of blocks of fewer documents: `FIXED` or `VARINT`.
+    - `block_size`: 128 or 256.
+    - `tail`: Codec of blocks of fewer documents: `FIXED` or `VARINT`.
     """
 
     block_size: int = 128
@@ -89,13 +85,9 @@ class PostingFormat:
 class Postings:
     """The documents of some tokens, one token after the other.
 
-    Attributes
-    ----------
-    bounds : int64 array
-        First posting of each token, and the number of postings.
-    documents : int64 array
-        The documents of a token increase.
-    frequencies : uint32 array
+    - `bounds` (int64 array): First posting of each token, and the number of postings.
+    - `documents` (int64 array): The documents of a token increase.
+    - `frequencies`: Uint32 array.
     """
 
     bounds: RowNumbers
@@ -107,15 +99,10 @@ class Postings:
 class Blocks:
     """The stored blocks of some tokens.
 
-    Attributes
-    ----------
-    data : uint8 array
-    starts, stops : int64 array
-        The bytes of each block.
-    bounds : int64 array
-        First block of each token, and the number of blocks.
-    lengths : int64 array
-        Documents of each token.
+    - `data`: Uint8 array.
+    - `starts`, `stops` (int64 array): The bytes of each block.
+    - `bounds` (int64 array): First block of each token, and the number of blocks.
+    - `lengths` (int64 array): Documents of each token.
     """
 
     data: Bytes
@@ -144,20 +131,11 @@ class Blocks:
 def blocks_of(lists: pa.Array, lengths: pa.Array, block_size: int, name: str) -> Blocks:
     """Return the blocks in columns of an index file.
 
-    Parameters
-    ----------
-    lists : pa.Array
-        List of large binary: the blocks of each token.
-    lengths : pa.Array
-        uint32: documents of each token.
-    block_size : int
-    name : str
-        Name of the file, for errors.
+    - `lists`: List of large binary: the blocks of each token.
+    - `lengths`: uint32: documents of each token.
+    - `name`: Name of the file, for errors.
 
-    Raises
-    ------
-    CorruptFileError
-        A value is null, or the number of blocks does not fit the documents.
+    Raises CorruptFileError: a value is null, or the number of blocks does not fit the documents.
     """
     binary = lists.flatten()
     if lists.null_count or lengths.null_count or binary.null_count:
@@ -186,19 +164,10 @@ def decoded(
 ) -> Postings:
     """Return the documents and frequencies of blocks.
 
-    Parameters
-    ----------
-    blocks : Blocks
-    posting_format : PostingFormat
-    num_documents : int
-        Documents of the part.
-    name : str
-        Name of the file, for errors.
+    - `num_documents`: Documents of the part.
+    - `name`: Name of the file, for errors.
 
-    Raises
-    ------
-    CorruptFileError
-        A block is truncated, or its documents do not increase or do not exist.
+    Raises CorruptFileError: a block is truncated, or its documents do not increase or do not exist.
     """
     size = posting_format.block_size
     counts = blocks.counts(size)
@@ -441,16 +410,10 @@ def read_stream(
 def read_lists(lists: pa.Array, frequencies: RowNumbers, name: str) -> RowNumbers:
     """Return the positions of tokens in their documents, of format 1; see `read_stream`.
 
-    Parameters
-    ----------
-    lists : pa.Array
-        List of large binary for each document of each token.
-    frequencies : int64 array
-    name : str
+    - `lists`: List of large binary for each document of each token.
+    - `frequencies`: Int64 array.
 
-    Raises
-    ------
-    CorruptFileError
+    Raises CorruptFileError.
     """
     binary = lists.flatten()
     sizes = lists.value_lengths().to_numpy().astype(np.int64)
@@ -535,11 +498,9 @@ _LENGTH_BITS, _LENGTH_MASK = 8, 0xFF
 class SortedPostings:
     """The postings of all tokens, by token and document.
 
-    Attributes
-    ----------
-    bounds : int64 array
-        First posting of each token, and the number of postings. Each token has one or more.
-    documents, frequencies : int64 array
+    - `bounds` (int64 array): First posting of each token, and the number of postings. Each token
+      has one or more.
+    - `documents`, `frequencies`: Int64 array.
     """
 
     bounds: RowNumbers
@@ -561,11 +522,7 @@ class SortedPostings:
 def encoded_blocks(postings: SortedPostings, scores: npt.NDArray[np.float32]) -> pa.Array:
     """Return the posting blocks of each token as a list of large binary.
 
-    Parameters
-    ----------
-    postings : SortedPostings
-    scores : float32 array
-        The greatest score of each block.
+    - `scores` (float32 array): The greatest score of each block.
     """
     starts, block_bounds = postings.split(BLOCK)
     counts = np.diff(starts)
@@ -606,11 +563,7 @@ def encoded_blocks(postings: SortedPostings, scores: npt.NDArray[np.float32]) ->
 def encoded_positions(postings: SortedPostings, positions: RowNumbers) -> tuple[pa.Array, pa.Array]:
     """Return the stream of positions of each token, and the starts of its parts.
 
-    Parameters
-    ----------
-    postings : SortedPostings
-    positions : int64 array
-        As many for each posting as its frequency, increasing.
+    - `positions` (int64 array): As many for each posting as its frequency, increasing.
     """
     starts, block_bounds = postings.split(BLOCK)
     value_bounds = np.append(0, np.cumsum(postings.frequencies))
@@ -644,11 +597,7 @@ def encoded_positions(postings: SortedPostings, positions: RowNumbers) -> tuple[
 def encoded_impacts(postings: SortedPostings, lengths: npt.NDArray[np.uint8]) -> pa.Array:
     """Return the impacts of each token as a list of large binary.
 
-    Parameters
-    ----------
-    postings : SortedPostings
-    lengths : uint8 array
-        The length byte of the document of each posting.
+    - `lengths` (uint8 array): The length byte of the document of each posting.
     """
     starts, block_bounds = postings.split(BLOCK)
     pairs = _frontiers(
@@ -687,9 +636,7 @@ def length_byte(lengths: npt.NDArray[np.integer]) -> npt.NDArray[np.uint8]:
 class _ImpactPairs:
     """Pairs of entries, by entry and increasing.
 
-    Attributes
-    ----------
-    entry, frequencies, lengths : int64 array
+    - `entry`, `frequencies`, `lengths`: Int64 array.
     """
 
     entry: RowNumbers

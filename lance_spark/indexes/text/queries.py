@@ -266,17 +266,11 @@ QueryLike = str | Mapping[str, Any] | FullTextQuery
 def parse_query(query: QueryLike, indexed: Sequence[str]) -> FullTextQuery:
     """Return the query that a caller passed.
 
-    Parameters
-    ----------
-    query : str, mapping or FullTextQuery
-        Words; ``"a phrase"`` in quotation marks; or a mapping with the keys ``query`` and
-        ``columns``.
-    indexed : sequence of str
-        The columns to search if the caller names none.
+    - `query`: Words; ``"a phrase"`` in quotation marks; or a mapping with the keys ``query`` and
+      ``columns``.
+    - `indexed`: The columns to search if the caller names none.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     columns: Sequence[str] | None = None
     if isinstance(query, Mapping):
@@ -420,10 +414,7 @@ _KEYS = {
 def query_to_json(query: QueryLike) -> str:
     """Return a query as JSON.
 
-    Raises
-    ------
-    InvalidInputError
-        The object is not a query.
+    Raises InvalidInputError: the object is not a query.
     """
     if isinstance(query, Mapping) and isinstance(query.get("query"), FullTextQuery):
         query = parse_query(query, ())
@@ -437,10 +428,7 @@ def query_to_json(query: QueryLike) -> str:
 def query_of_json(text: str) -> QueryLike:
     """Return the query of a text: an object of JSON, or words.
 
-    Raises
-    ------
-    InvalidInputError
-        The text begins with a brace, and is not the JSON of a query.
+    Raises InvalidInputError: the text begins with a brace, and is not the JSON of a query.
     """
     if not text.lstrip().startswith("{"):
         return text

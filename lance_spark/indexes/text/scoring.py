@@ -36,11 +36,8 @@ _GROUP = 64
 class Hits:
     """Rows that match a query.
 
-    Attributes
-    ----------
-    addresses : uint64 array
-        Increasing.
-    scores : float64 array
+    - `addresses` (uint64 array): Increasing.
+    - `scores`: Float64 array.
     """
 
     addresses: UInt64Array
@@ -57,12 +54,8 @@ class Hits:
         Scores are compared as the 32-bit numbers that callers see. Of rows with equal scores, the
         row with the least address is first.
 
-        Parameters
-        ----------
-        limit : int or None
-            Most rows.
-        keeps_ties : bool
-            Whether all rows with the score of the last row are returned, too.
+        - `limit`: Most rows.
+        - `keeps_ties`: Whether all rows with the score of the last row are returned, too.
         """
         # Infinite scores have no difference: such rows are the last.
         scores = np.fmax(self.scores.astype(np.float32), np.float32(-np.inf))
@@ -128,13 +121,8 @@ def greatest(
 ) -> npt.NDArray[np.int64]:
     """Return the positions of the greatest scores, increasing; of equal scores the first.
 
-    Parameters
-    ----------
-    scores : float32 array
-        At least as many as the limit, without NaN.
-    limit : int
-    keeps_ties : bool
-        Whether all scores that equal the last one are chosen, too.
+    - `scores` (float32 array): At least as many as the limit, without NaN.
+    - `keeps_ties`: Whether all scores that equal the last one are chosen, too.
     """
     if not limit:
         return np.empty(0, np.int64)
@@ -177,16 +165,11 @@ def phrase_documents(
 ) -> RowNumbers:
     """Return the documents with a phrase, increasing.
 
-    Parameters
-    ----------
-    postings : TokenPostings
-        With positions.
-    phrase : sequence of (tuple of int, int)
-        Numbers of tokens in the postings, one of which must be at a position of the phrase, and
-        this position.
-    slop : int
-    is_flat : bool
-        Whether the documents have no index. With slop, a search in an index finds fewer documents.
+    - `postings`: With positions.
+    - `phrase` (sequence of (tuple of int, int)): Numbers of tokens in the postings, one of which
+      must be at a position of the phrase, and this position.
+    - `is_flat`: Whether the documents have no index. With slop, a search in an index finds fewer
+      documents.
     """
     groups = dict.fromkeys(tokens for tokens, _ in phrase)
     sets = [
@@ -332,20 +315,13 @@ class ScoredPart(Protocol):
 class Terms:
     """The tokens of a query.
 
-    Attributes
-    ----------
-    tokens : tuple of str
-        Distinct.
-    weights : tuple of int
-        How often each token counts.
-    groups : tuple of tuple of int, or None
-        If set, a document must have a token of each group, which has numbers of tokens.
-    phrase : tuple of (tuple of int, int), or None
-        If set, groups of tokens, and the position of each, that a document must have in order.
-    slop : int
-        Most steps between the tokens of the phrase.
-    is_flat : bool
-        Whether the documents have no index.
+    - `tokens`: Distinct.
+    - `weights`: How often each token counts.
+    - `groups`: If set, a document must have a token of each group, which has numbers of tokens.
+    - `phrase` (tuple of (tuple of int, int), or None): If set, groups of tokens, and the position
+      of each, that a document must have in order.
+    - `slop`: Most steps between the tokens of the phrase.
+    - `is_flat`: Whether the documents have no index.
     """
 
     tokens: tuple[str, ...]
@@ -360,11 +336,7 @@ class Terms:
 class Statistics:
     """What scores depend on besides the document.
 
-    Attributes
-    ----------
-    num_documents, num_tokens : int
-    with_token : int64 array
-        Documents that have each token of a query.
+    - `with_token` (int64 array): Documents that have each token of a query.
     """
 
     num_documents: int
@@ -410,14 +382,9 @@ def term_scores(
 ) -> Scores:
     """Return the part of a score that depends on the document, from 0 to 1.
 
-    Parameters
-    ----------
-    frequencies : array of numbers
-        How often a document has a token.
-    lengths : array of numbers
-        The tokens of the document, as scores count them.
-    mean : float
-        The mean number of tokens.
+    - `frequencies` (array of numbers): How often a document has a token.
+    - `lengths` (array of numbers): The tokens of the document, as scores count them.
+    - `mean`: The mean number of tokens.
     """
     own = frequencies.astype(np.float64)
     norms = _K1 * (1 - _B + _B * lengths.astype(np.float64) / mean)
@@ -547,13 +514,9 @@ def _ranges(
 class FieldRows:
     """The rows of a column, and how often they have the tokens of a query.
 
-    Attributes
-    ----------
-    statistics : Statistics
-    addresses, lengths : list of array
-        Of each row, and the tokens of its text.
-    tokens, rows, frequencies : list of array
-        Of each posting: number of the token, address of the row, and how often it has the token.
+    - `addresses`, `lengths` (list of array): Of each row, and the tokens of its text.
+    - `tokens`, `rows`, `frequencies` (list of array): Of each posting: number of the token, address
+      of the row, and how often it has the token.
     """
 
     statistics: Statistics
@@ -590,16 +553,10 @@ def combined_fields(
 ) -> Hits:
     """Return the rows that match in any of several columns.
 
-    Parameters
-    ----------
-    fields : sequence of FieldRows
-        Of the same tokens.
-    factors : sequence of float
-        Of each column.
-    fragments : BitMap
-        The fragments of the rows.
-    needs_all : bool
-        Whether rows must have all tokens.
+    - `fields`: Of the same tokens.
+    - `factors`: Of each column.
+    - `fragments`: The fragments of the rows.
+    - `needs_all`: Whether rows must have all tokens.
     """
     rows = distinct(np.concatenate([np.empty(0, np.uint64), *(r for f in fields for r in f.rows)]))
     rows = rows[in_fragments(rows, fragments)]

@@ -73,14 +73,9 @@ _POSTINGS_OF_A_TEXT = 200
 class _Unit(NamedTuple):
     """Rows that are searched together: parts of columns, and texts that no index covers.
 
-    Attributes
-    ----------
-    parts : frozenset of (str, int, int)
-        Column, place of the segment, and number of the part.
-    texts : frozenset of (str, int)
-        Column and fragment.
-    cost : int
-        In postings.
+    - `parts` (frozenset of (str, int, int)): Column, place of the segment, and number of the part.
+    - `texts` (frozenset of (str, int)): Column and fragment.
+    - `cost`: In postings.
     """
 
     parts: frozenset[tuple[str, int, int]]
@@ -92,13 +87,7 @@ class _Unit(NamedTuple):
 class TextSearch:
     """A planned search. Can be pickled.
 
-    Attributes
-    ----------
-    query : FullTextQuery
-    columns : mapping of str to ColumnPlan
-    moved : MovedRows
-    stable_row_ids : bool
-        Whether the table has them.
+    - `stable_row_ids`: Whether the table has them.
     """
 
     query: FullTextQuery
@@ -158,19 +147,12 @@ class TextSearch:
     def hits(self, rows: TextRows, best: int | None = None) -> Hits:
         """Return the live rows that match.
 
-        Parameters
-        ----------
-        rows : TextRows
-            At least the rows of the fragments of this search.
-        best : int, optional
-            If set, rows that `Hits.best` leaves out with this limit and `keeps_ties` can be
-            missing, or have lower scores.
+        - `rows`: At least the rows of the fragments of this search.
+        - `best`: If set, rows that `Hits.best` leaves out with this limit and `keeps_ties` can be
+          missing, or have lower scores.
 
-        Raises
-        ------
-        UnsupportedFeatureError
-            An index has no positions for a phrase.
-        CorruptFileError, CorruptTableError, MissingFileError, StorageError
+        Raises CorruptFileError, CorruptTableError, MissingFileError, StorageError. Raises
+        UnsupportedFeatureError: an index has no positions for a phrase.
         """
         columns = {name: ColumnSearch(rows, plan) for name, plan in self.columns.items()}
         return _hits(self.query, columns, best)
@@ -178,10 +160,7 @@ class TextSearch:
     def shares(self, target: int) -> list[TextSearch]:
         """Split the search into searches of different rows, which together have the same hits.
 
-        Parameters
-        ----------
-        target : int
-            Cost that a share aims at.
+        - `target`: Cost that a share aims at.
         """
         if self.has_combined_fields and self.reads_texts:
             # The number of these texts changes the scores of all rows.
@@ -259,20 +238,11 @@ def plan_search(
 ) -> TextSearch:
     """Plan a search over the rows of a version.
 
-    Parameters
-    ----------
-    version : SearchedVersion
-    query : FullTextQuery
-    use_index : bool
-        Whether indexes are searched. Otherwise only their parameters are used.
+    - `use_index`: Whether indexes are searched. Otherwise only their parameters are used.
 
-    Raises
-    ------
-    InvalidInputError
-        A column does not exist, or is not of strings.
-    UnsupportedFeatureError
-        An index has another tokenizer or format.
-    CorruptFileError, CorruptTableError, MissingFileError, StorageError
+    Raises CorruptFileError, CorruptTableError, MissingFileError, StorageError. Raises
+    InvalidInputError: a column does not exist, or is not of strings. Raises
+    UnsupportedFeatureError: an index has another tokenizer or format.
     """
     moved = MovedRows.of(version.paths, version.section)
     queries: dict[str, list[Leaf]] = {}
@@ -411,16 +381,10 @@ class TextScanTask(SearchTask):
     `slices` are all rows of the fragments of the search. `lance_schema` has `SCORE` if scores are
     wanted. Rows have to meet `filters`, as for each task.
 
-    Attributes
-    ----------
-    search : TextSearch
-    prefilter : tuple of Condition
-        The filters that rows which no index covers must meet to count as documents: their number
-        changes scores.
-    limit : int or None
-        Most rows: those with the greatest scores.
-    keeps_ties : bool
-        Whether rows with the score of the last row are read, too.
+    - `prefilter`: The filters that rows which no index covers must meet to count as documents:
+      their number changes scores.
+    - `limit`: Most rows: those with the greatest scores.
+    - `keeps_ties`: Whether rows with the score of the last row are read, too.
     """
 
     search: TextSearch
@@ -431,18 +395,11 @@ class TextScanTask(SearchTask):
     def hits(self, metrics: ScanMetrics, table: OpenedRows, best: int | None = None) -> Hits:
         """Return the rows, by their addresses.
 
-        Parameters
-        ----------
-        metrics : ScanMetrics
-            Counts what is read of the table.
-        table : OpenedRows
-            At least the rows of the fragments.
-        best : int, optional
-            As in `TextSearch.hits`.
+        - `metrics`: Counts what is read of the table.
+        - `table`: At least the rows of the fragments.
+        - `best`: As in `TextSearch.hits`.
 
-        Raises
-        ------
-        As `TextSearch.hits`.
+        Raises As `TextSearch.hits`..
         """
         rows = TextRows(
             paths=table.paths,

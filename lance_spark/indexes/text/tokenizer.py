@@ -51,14 +51,10 @@ Words = tuple[pa.Array, RowNumbers, RowNumbers]
 class Text:
     """The text of some rows as one array of bytes.
 
-    Attributes
-    ----------
-    data : uint8 array
-        In UTF-8.
-    bounds : int64 array
-        First byte of each row, and the number of bytes. Null rows have no bytes.
-    is_valid : bool array
-        Which rows are not null.
+    - `data` (uint8 array): In UTF-8.
+    - `bounds` (int64 array): First byte of each row, and the number of bytes. Null rows have no
+      bytes.
+    - `is_valid` (bool array): Which rows are not null.
     """
 
     data: Bytes
@@ -69,10 +65,7 @@ class Text:
     def of(cls, texts: pa.Array, *, lower_ascii: bool) -> Text:
         """Return the text of rows, with letters of ASCII in lower case if wanted.
 
-        Raises
-        ------
-        InvalidInputError
-            A text is not UTF-8.
+        Raises InvalidInputError: a text is not UTF-8.
         """
         is_valid = texts.is_valid().to_numpy(zero_copy_only=False).astype(np.bool_)
         binary = texts.cast(pa.large_string()).fill_null("")
@@ -99,11 +92,7 @@ def whole(text: Text) -> Words:
 def runs(text: Text, is_part: npt.NDArray[np.bool_]) -> Words:
     """Return the longest runs of characters of a class in each row.
 
-    Parameters
-    ----------
-    text : Text
-    is_part : bool array
-        For each code point whether a character is part of a word.
+    - `is_part` (bool array): For each code point whether a character is part of a word.
     """
     part = _bytes_of_class(text.data, is_part)
     # Words begin and end where the class changes, and at the bounds of rows.
@@ -124,13 +113,8 @@ def runs(text: Text, is_part: npt.NDArray[np.bool_]) -> Words:
 def substrings(text: Text, least: int, most: int, *, prefix_only: bool) -> Words:
     """Return the substrings of each row, by start and length.
 
-    Parameters
-    ----------
-    text : Text
-    least, most : int
-        Numbers of characters.
-    prefix_only : bool
-        Whether all begin with the row.
+    - `least`, `most`: Numbers of characters.
+    - `prefix_only`: Whether all begin with the row.
     """
     # A character begins with a byte that continues none.
     is_start = (text.data & 0xC0) != 0x80
@@ -249,14 +233,10 @@ _NONE, _NEW = -1, -2
 class Tokens:
     """The tokens of some rows, in the order of the text.
 
-    Attributes
-    ----------
-    rows : int64 array
-        Row of each token.
-    ids : int64 array
-        Number of each token in the vocabulary.
-    positions : int64 array
-        Number of tokens of the base tokenizer before it in its row. Zero for substrings.
+    - `rows` (int64 array): Row of each token.
+    - `ids` (int64 array): Number of each token in the vocabulary.
+    - `positions` (int64 array): Number of tokens of the base tokenizer before it in its row. Zero
+      for substrings.
     """
 
     rows: RowNumbers
@@ -267,14 +247,7 @@ class Tokens:
 class DocumentTokenizer(ABC):
     """Splits documents, and numbers the distinct tokens in the order in which they occur.
 
-    Parameters
-    ----------
-    parameters : TextParameters
-
-    Attributes
-    ----------
-    vocabulary : list of str
-        The tokens by their numbers.
+    - `vocabulary`: The tokens by their numbers.
     """
 
     def __init__(self, parameters: TextParameters) -> None:
@@ -286,30 +259,22 @@ class DocumentTokenizer(ABC):
     def split(self, texts: pa.Array) -> Tokens:
         """Return the tokens of documents. Rows are numbered from 0 on; nulls have no tokens.
 
-        Raises
-        ------
-        InvalidInputError, CorruptFileError, UnsupportedEncodingError
-            A document cannot be read.
+        Raises InvalidInputError, CorruptFileError, UnsupportedEncodingError: a document cannot be
+        read.
         """
 
     @abstractmethod
     def split_query(self, text: str) -> Tokens:
         """Return the tokens of a query.
 
-        Raises
-        ------
-        InvalidInputError
-            The query does not have the form that the documents need.
+        Raises InvalidInputError: the query does not have the form that the documents need.
         """
 
     @abstractmethod
     def pieces(self, texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
         """Yield parts of documents whose tokens take little memory, with the number of the first.
 
-        Raises
-        ------
-        InvalidInputError
-            The documents have another type.
+        Raises InvalidInputError: the documents have another type.
         """
 
     def words(self, text: str) -> list[str]:
@@ -327,14 +292,7 @@ class DocumentTokenizer(ABC):
 class Tokenizer(DocumentTokenizer):
     """Splits text.
 
-    Parameters
-    ----------
-    parameters : TextParameters
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        Stems are needed, and the package PyStemmer is missing.
+    Raises UnsupportedFeatureError: stems are needed, and the package PyStemmer is missing.
     """
 
     def __init__(self, parameters: TextParameters) -> None:
@@ -349,15 +307,9 @@ class Tokenizer(DocumentTokenizer):
     def split(self, texts: pa.Array) -> Tokens:
         """Return the tokens of texts; see `DocumentTokenizer.split`.
 
-        Parameters
-        ----------
-        texts : pa.Array
-            Strings, or lists of strings: their items are one text, separated by spaces.
+        - `texts`: Strings, or lists of strings: their items are one text, separated by spaces.
 
-        Raises
-        ------
-        InvalidInputError
-            A text is not UTF-8.
+        Raises InvalidInputError: a text is not UTF-8.
         """
         parts = [self._split(piece, first) for first, piece in self.pieces(texts)]
         empty = np.empty(0, np.int64)
@@ -371,10 +323,7 @@ class Tokenizer(DocumentTokenizer):
     def pieces(self, texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
         """Yield parts of texts; see `DocumentTokenizer.pieces`.
 
-        Raises
-        ------
-        InvalidInputError
-            The texts are neither strings nor lists of strings.
+        Raises InvalidInputError: the texts are neither strings nor lists of strings.
         """
         if pat.is_list(texts.type) or pat.is_large_list(texts.type):
             texts = joined_items(texts)
@@ -506,15 +455,9 @@ _TYPES = {"true": "bool", "false": "bool", "null": "null"}
 class JsonTokenizer(DocumentTokenizer):
     """Splits JSON documents.
 
-    Parameters
-    ----------
-    parameters : TextParameters
-        How strings are split.
+    - `parameters`: How strings are split.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        Stems are needed, and the package PyStemmer is missing.
+    Raises UnsupportedFeatureError: stems are needed, and the package PyStemmer is missing.
     """
 
     def __init__(self, parameters: TextParameters) -> None:
@@ -524,15 +467,9 @@ class JsonTokenizer(DocumentTokenizer):
     def split(self, texts: pa.Array) -> Tokens:
         """Return the tokens of documents. Positions count the tokens of a document.
 
-        Parameters
-        ----------
-        texts : pa.Array
-            JSONB of type large_binary. Nulls have no tokens.
+        - `texts`: JSONB of type large_binary. Nulls have no tokens.
 
-        Raises
-        ------
-        CorruptFileError, UnsupportedEncodingError
-            A document is damaged.
+        Raises CorruptFileError, UnsupportedEncodingError: a document is damaged.
         """
         leaves = Leaves.of(texts)
         words = self._strings.split(leaves.strings())
@@ -563,10 +500,7 @@ class JsonTokenizer(DocumentTokenizer):
     def split_query(self, text: str) -> Tokens:
         """Return the tokens of a query.
 
-        Raises
-        ------
-        InvalidInputError
-            A part of the query is not of the form ``path,type,value``.
+        Raises InvalidInputError: a part of the query is not of the form ``path,type,value``.
         """
         tokens: list[str] = []
         for part in text.split(";"):
@@ -590,13 +524,8 @@ class JsonTokenizer(DocumentTokenizer):
     ) -> RowNumbers:
         """Return the number of the token of each leaf.
 
-        Parameters
-        ----------
-        leaves : Leaves
-        rows, values : int64 array
-            The leaves, and the number of the value of each.
-        shown : callable
-            Returns the type and the text of a value.
+        - `rows`, `values` (int64 array): The leaves, and the number of the value of each.
+        - `shown`: Returns the type and the text of a value.
         """
         count = int(values.max(initial=0)) + 1
         pairs = leaves.paths[rows] * count + values
@@ -613,10 +542,7 @@ class JsonTokenizer(DocumentTokenizer):
 def tokenizer_of(parameters: TextParameters) -> DocumentTokenizer:
     """Return the tokenizer of an index.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        Stems are needed, and the package PyStemmer is missing.
+    Raises UnsupportedFeatureError: stems are needed, and the package PyStemmer is missing.
     """
     is_json = parameters.lance_tokenizer == JSON
     return JsonTokenizer(parameters) if is_json else Tokenizer(parameters)

@@ -72,12 +72,7 @@ def score_ratios(part: TextIndexPart, blocks: TokenBlocks, numbers: RowNumbers) 
 
     All blocks of a token have the same ratio.
 
-    Parameters
-    ----------
-    part : TextIndexPart
-    blocks : TokenBlocks
-    numbers : int64 array
-        Increasing.
+    - `numbers` (int64 array): Increasing.
     """
     postings = blocks.decoded(numbers)
     lengths = part.score_lengths(postings.documents)
@@ -96,13 +91,7 @@ def _factor(part: TextIndexPart, blocks: TokenBlocks) -> np.float64:
 class _WandSearch:
     """Searches the intervals of a part.
 
-    Parameters
-    ----------
-    part : TextIndexPart
-    terms : Terms
-    statistics : Statistics
-    is_long : bool array
-        Whether not all postings of a token are decoded.
+    - `is_long` (bool array): Whether not all postings of a token are decoded.
     """
 
     def __init__(

@@ -61,13 +61,8 @@ def default_format(parameters: TextParameters) -> int:
 class Form:
     """What the files of a segment have in common.
 
-    Attributes
-    ----------
-    parameters : TextParameters
-    format_version : int
-        2, or 3, whose files differ from it in this number only.
-    token_form : str
-        Form of the token dictionaries; see `tokens`.
+    - `format_version`: 2, or 3, whose files differ from it in this number only.
+    - `token_form`: Form of the token dictionaries; see `tokens`.
     """
 
     parameters: TextParameters
@@ -86,12 +81,7 @@ class Form:
 
 
 class PartWriter:
-    """Collects the documents of a part, and writes its files.
-
-    Parameters
-    ----------
-    form : Form
-    """
+    """Collects the documents of a part, and writes its files."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -117,14 +107,11 @@ class PartWriter:
     ) -> None:
         """Add documents.
 
-        Parameters
-        ----------
-        ids, documents, places : int64 array
-            Number, document and position of each token. Documents are numbered from 0 on. The
-            documents of each number increase, and the positions in each document.
-        row_ids : uint64 array
-        lengths : int64 array
-            Tokens of each document, one or more.
+        - `ids`, `documents`, `places` (int64 array): Number, document and position of each token.
+          Documents are numbered from 0 on. The documents of each number increase, and the positions
+          in each document.
+        - `row_ids`: Uint64 array.
+        - `lengths` (int64 array): Tokens of each document, one or more.
         """
         self._ids.append(ids.astype(np.int32))
         self._documents.append((documents + self.num_documents).astype(np.int32))
@@ -138,13 +125,8 @@ class PartWriter:
     def write(self, segment: SegmentWriter, number: int, vocabulary: Sequence[str]) -> None:
         """Write the files of one document or more.
 
-        Parameters
-        ----------
-        segment : SegmentWriter
-        number : int
-            Of the part.
-        vocabulary : sequence of str
-            The token of each number; each occurs.
+        - `number`: Of the part.
+        - `vocabulary`: The token of each number; each occurs.
         """
         lengths = np.concatenate(self._lengths)
         write_documents(segment, number, np.concatenate(self._row_ids), lengths)
@@ -247,13 +229,7 @@ def write_file(
 ) -> None:
     """Write a file of a segment.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-    name : str
-    chunks : iterable of mappings of str to array
-        The columns, one chunk of rows or more.
-    metadata : mapping of str to str
+    - `chunks` (iterable of mappings of str to array): The columns, one chunk of rows or more.
     """
     writer = None
     for columns in chunks:
@@ -323,16 +299,12 @@ _MAX_LENGTH = 1 << 24
 class TokensOfDocuments:
     """Some documents of a part.
 
-    Attributes
-    ----------
-    words : int64 array
-        Place of each token among the words that are given with it.
-    numbers : int64 array
-        Document of each token, numbered from 0 on. The documents of each word increase.
-    positions : int64 array
-    row_ids : uint64 array
-    lengths : int64 array
-        Tokens of each document.
+    - `words` (int64 array): Place of each token among the words that are given with it.
+    - `numbers` (int64 array): Document of each token, numbered from 0 on. The documents of each
+      word increase.
+    - `positions`: Int64 array.
+    - `row_ids`: Uint64 array.
+    - `lengths` (int64 array): Tokens of each document.
     """
 
     words: RowNumbers
@@ -346,13 +318,8 @@ class TokensOfDocuments:
 class StoredPart:
     """A part, and what becomes of its documents.
 
-    Attributes
-    ----------
-    part : TextIndexPart
-    row_ids : uint64 array
-        The new row id of each document.
-    is_kept : bool array
-        Whether each document is kept.
+    - `row_ids` (uint64 array): The new row id of each document.
+    - `is_kept` (bool array): Whether each document is kept.
     """
 
     part: TextIndexPart
@@ -382,9 +349,7 @@ class StoredPart:
 
         The token dictionary gets a form.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, StorageError
+        Raises CorruptFileError, MissingFileError, StorageError.
         """
         part = self.part
         file_types = ["invert"]
@@ -407,14 +372,9 @@ class StoredPart:
     def read(self, memory: int) -> Iterator[tuple[list[str], TokensOfDocuments]]:
         """Yield some documents after the other, and the words that they have.
 
-        Parameters
-        ----------
-        memory : int
-            Bytes of memory of the documents in a part that is written, about.
+        - `memory`: Bytes of memory of the documents in a part that is written, about.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+        Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
         """
         words = all_words(self.part)
         lengths = self.part.documents.lengths.astype(np.int64)
@@ -480,9 +440,7 @@ class StoredPart:
 def all_words(part: TextIndexPart) -> list[bytes]:
     """Return the tokens of a part by their numbers.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     words, numbers = part.tokens.starting_with(b"", _ANY_SIZE)
     if not np.array_equal(np.sort(numbers), np.arange(len(words))):
@@ -495,9 +453,7 @@ def all_words(part: TextIndexPart) -> list[bytes]:
 def all_postings(part: TextIndexPart) -> Iterator[tuple[int, TokenPostings]]:
     """Yield the postings of some tokens after the other, with the number of the first token.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     with_positions = part.layout.parameters.with_position
     for start, stop in token_ranges(part):
@@ -507,9 +463,7 @@ def all_postings(part: TextIndexPart) -> Iterator[tuple[int, TokenPostings]]:
 def token_ranges(part: TextIndexPart) -> Iterator[tuple[int, int]]:
     """Yield the first and the last number, plus one, of tokens that are read together.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     counts = part.token_lengths
     before = np.append(0, np.cumsum(counts, dtype=np.int64))
@@ -531,17 +485,9 @@ DEFAULT_MEMORY, MAX_MEMORY = 256 << 20, 4096 << 20
 class IndexWriter:
     """Writes a segment.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-    form : Form
-    memory_limit : int
-        Bytes of memory of a part, about.
+    - `memory_limit`: Bytes of memory of a part, about.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        Stems are needed, and the package PyStemmer is missing.
+    Raises UnsupportedFeatureError: stems are needed, and the package PyStemmer is missing.
     """
 
     def __init__(
@@ -556,18 +502,10 @@ class IndexWriter:
     def add_texts(self, texts: pa.Array, row_ids: UInt64Array) -> None:
         """Add rows.
 
-        Parameters
-        ----------
-        texts : pa.Array
-            Strings, lists of strings, or JSONB, as the parameters have it.
-        row_ids : uint64 array
-            Row id of each text.
+        - `texts`: Strings, lists of strings, or JSONB, as the parameters have it.
+        - `row_ids` (uint64 array): Row id of each text.
 
-        Raises
-        ------
-        InvalidInputError
-            A text is not UTF-8.
-        StorageError
+        Raises StorageError. Raises InvalidInputError: a text is not UTF-8.
         """
         for first, piece in self._tokenizer.pieces(texts):
             # A new part has another tokenizer.
@@ -590,9 +528,7 @@ class IndexWriter:
         The files of a large part are copied, if they have the form of this segment. Otherwise the
         postings are decoded.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, StorageError
+        Raises CorruptFileError, MissingFileError, StorageError.
         """
         if 2 * part.nbytes >= self._limit and part.has_form(self._form):
             part.copy(self._segment, self._num_parts, self._form.token_form)

@@ -71,14 +71,9 @@ _Rows: TypeAlias = npt.NDArray[np.void]
 class EncodedVectors:
     """Codes of vectors, with their partitions and row ids.
 
-    Attributes
-    ----------
-    numbers : uint32 array
-        Partition of each vector.
-    ids : uint64 array
-    codes : pa.RecordBatch
-    loss : float
-        Sum of the distances of the vectors from the centroids.
+    - `numbers` (uint32 array): Partition of each vector.
+    - `ids`: Uint64 array.
+    - `loss`: Sum of the distances of the vectors from the centroids.
     """
 
     numbers: Numbers
@@ -90,11 +85,7 @@ class EncodedVectors:
 class CodeRuns:
     """Collects codes, and returns them partition after partition.
 
-    Parameters
-    ----------
-    num_partitions : int
-    schema : pa.Schema
-        Of the codes: numbers, and lists of numbers of a fixed size, without nulls.
+    - `schema`: Of the codes: numbers, and lists of numbers of a fixed size, without nulls.
     """
 
     def __init__(self, num_partitions: int, schema: pa.Schema) -> None:
@@ -142,10 +133,7 @@ class CodeRuns:
     def partition(self, number: int) -> list[tuple[UInt64Array, pa.RecordBatch]]:
         """Return the row ids and the codes of one partition, in pieces.
 
-        Raises
-        ------
-        CorruptFileError, StorageError
-            A file of the temporary folder cannot be read.
+        Raises CorruptFileError, StorageError: a file of the temporary folder cannot be read.
         """
         pieces = []
         for run, bounds in self._runs:
@@ -230,19 +218,11 @@ def write(
 ) -> None:
     """Write the files of a segment; none without a model. See `Builder.write_batches`.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-    batches : iterable of (pa.Array, uint64 array)
-        Vectors and row ids.
-    parameters : mapping of str to object
-        As `training.train` returns them.
-    sources : iterable of Source
-        Segments with the same model.
+    - `batches` (iterable of (pa.Array, uint64 array)): Vectors and row ids.
+    - `parameters`: As `training.train` returns them.
+    - `sources`: Segments with the same model.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     model: VectorModel | None = parameters[MODEL]
     if model is None:
@@ -277,18 +257,10 @@ def write_remapped(
 ) -> None:
     """Write the files of an existing segment with other row ids.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-    files : IndexFiles
-        Of the existing segment.
-    new_rows : callable
-    parts : sequence of GraphPart
-        The graphs of all partitions, if they are built already.
+    - `files`: Of the existing segment.
+    - `parts`: The graphs of all partitions, if they are built already.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
     """
     existing = _opened(files)
     model = existing.model
@@ -304,19 +276,11 @@ def write_graph_part(
 ) -> GraphContent:
     """Write the graphs of some partitions of an existing segment.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-        Gets one file.
-    files : IndexFiles
-        Of the existing segment.
-    new_rows : callable
-    numbers : sequence of int
-        Of the partitions, increasing.
+    - `segment`: Gets one file.
+    - `files`: Of the existing segment.
+    - `numbers`: Of the partitions, increasing.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
     """
     existing = _opened(files)
     model = existing.model
@@ -332,11 +296,7 @@ def write_graph_part(
 class GraphPart:
     """Graphs of some partitions, in a file of their own. Can be pickled.
 
-    Attributes
-    ----------
-    segment : table_pb2.IndexMetadata
-        Its folder and its file.
-    content : GraphContent
+    - `segment`: Its folder and its file.
     """
 
     segment: table_pb2.IndexMetadata
@@ -345,9 +305,7 @@ class GraphPart:
     def rows(self, paths: TablePaths) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the file.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, StorageError
+        Raises CorruptFileError, MissingFileError, StorageError.
         """
         with IndexFiles(paths, self.segment, keeps=False).opened(INDEX) as file:
             fields = [named(file, field.name, field.type) for field in GRAPH_SCHEMA]
@@ -461,9 +419,7 @@ def can_merge(files: IndexFiles, parameters: Mapping[str, Any]) -> bool:
 def parameters_of(index_type: str, files: IndexFiles) -> dict[str, Any]:
     """Return the parameters and the model of an existing segment.
 
-    Raises
-    ------
-    CorruptFileError, CorruptTableError, MissingFileError, StorageError
+    Raises CorruptFileError, CorruptTableError, MissingFileError, StorageError.
     """
     parameters = of_details(index_type, details.details_of(files.segment))
     if not files.segment.files:

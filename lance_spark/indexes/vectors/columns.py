@@ -53,10 +53,7 @@ class Metric(Enum):
 def parse_metric(name: object) -> Metric:
     """Return the metric of a name, in any case.
 
-    Raises
-    ------
-    InvalidInputError
-        No metric has the name.
+    Raises InvalidInputError: no metric has the name.
     """
     lower = name.lower() if isinstance(name, str) else ""
     try:
@@ -69,10 +66,7 @@ def parse_metric(name: object) -> Metric:
 def given_metric(parameters: Mapping[str, Any]) -> Metric | None:
     """Return the metric that parameters name by one of `METRIC_KEYS`; None if none does.
 
-    Raises
-    ------
-    InvalidInputError
-        No metric has the name, or two names differ.
+    Raises InvalidInputError: no metric has the name, or two names differ.
     """
     names = [parameters[key] for key in METRIC_KEYS if parameters.get(key) is not None]
     metrics = {parse_metric(name) for name in names}
@@ -99,14 +93,10 @@ Int64Array = npt.NDArray[np.int64]
 class Ivf:
     """The partitions of one segment.
 
-    Attributes
-    ----------
-    centroids : array of shape (partitions, dimension)
-        In the type of the column.
-    offsets, lengths : int64 arrays
-        First row, and number of rows, of each partition in the file of codes.
-    loss : float or None
-        Sum of the distances of vectors from their centroids.
+    - `centroids` (array of shape (partitions, dimension)): In the type of the column.
+    - `offsets`, `lengths` (int64 arrays): First row, and number of rows, of each partition in the
+      file of codes.
+    - `loss`: Sum of the distances of vectors from their centroids.
     """
 
     centroids: Vectors
@@ -144,13 +134,9 @@ _ITEMS: dict[str, type[np.generic]] = {
 class VectorType:
     """The type of a column of vectors.
 
-    Attributes
-    ----------
-    items : str
-        The type of the items: `float16`, `bfloat16`, `float32`, `float64`, `int8` or `uint8`.
-    dimension : int
-    is_multi : bool
-        Whether a value is a list of vectors.
+    - `items`: The type of the items: `float16`, `bfloat16`, `float32`, `float64`, `int8` or
+      `uint8`.
+    - `is_multi`: Whether a value is a list of vectors.
     """
 
     items: str
@@ -161,15 +147,9 @@ class VectorType:
     def of(cls, path: Sequence[Field]) -> VectorType:
         """Return the type of a column.
 
-        Parameters
-        ----------
-        path : sequence of Field
-            The fields from the top-level field to the column.
+        - `path`: The fields from the top-level field to the column.
 
-        Raises
-        ------
-        InvalidInputError
-            The column has no vectors.
+        Raises InvalidInputError: the column has no vectors.
         """
         dtype = path[-1].to_arrow().type
         is_multi = pat.is_list(dtype) or pat.is_large_list(dtype)
@@ -196,9 +176,7 @@ class VectorType:
     def check_metric(self, metric: Metric) -> None:
         """Check that vectors of this type can be measured.
 
-        Raises
-        ------
-        InvalidInputError
+        Raises InvalidInputError.
         """
         if metric is Metric.HAMMING and self.items != "uint8":
             raise InvalidInputError(
@@ -208,10 +186,7 @@ class VectorType:
     def query(self, vectors: Vectors, metric: Metric) -> Vectors:
         """Return query vectors as they are measured: rounded to the precision of the column.
 
-        Raises
-        ------
-        InvalidInputError
-            They have another dimension, or are not of bytes.
+        Raises InvalidInputError: they have another dimension, or are not of bytes.
         """
         if vectors.shape[1] != self.dimension:
             raise InvalidInputError(
@@ -232,14 +207,12 @@ class VectorType:
 class ColumnVectors:
     """The vectors of some rows.
 
-    Attributes
-    ----------
-    values : array of shape (vectors, dimension)
-        In the type of the file. bfloat16 is there as uint16.
-    missing : bool array or None
-        Rows without a vector, or with a null item; None if there is none.
-    starts : int64 array or None
-        For multivectors, the first vector of each row, and the number of vectors.
+    - `values` (array of shape (vectors, dimension)): In the type of the file. bfloat16 is there as
+      uint16.
+    - `missing` (bool array or None): Rows without a vector, or with a null item; None if there is
+      none.
+    - `starts` (int64 array or None): For multivectors, the first vector of each row, and the number
+      of vectors.
     """
 
     values: Vectors

@@ -204,10 +204,8 @@ def exact(
 def products(vectors: Vectors, factor: Vectors) -> _Floats:
     """Return a product of matrices, computed in one thread; see `Factor`.
 
-    Parameters
-    ----------
-    vectors : array of shape (vectors, dimension)
-    factor : array of shape (dimension, columns)
+    - `vectors`: Array of shape (vectors, dimension).
+    - `factor`: Array of shape (dimension, columns).
     """
     return Factor(factor).products(vectors)
 
@@ -215,16 +213,9 @@ def products(vectors: Vectors, factor: Vectors) -> _Floats:
 class Factor:
     """The right side of products of matrices that are computed in one thread.
 
-    Parameters
-    ----------
-    matrix : array of shape (dimension, columns)
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Of the matrix.
-    stack_rows : int
-        Vectors are multiplied so many at a time: a multiple of this number is quickest.
+    - `matrix`: Array of shape (dimension, columns).
+    - `shape`: Of the matrix.
+    - `stack_rows`: Vectors are multiplied so many at a time: a multiple of this number is quickest.
     """
 
     def __init__(self, matrix: Vectors) -> None:
@@ -245,11 +236,8 @@ class Factor:
     def products(self, vectors: Vectors, out: _Floats | None = None) -> _Floats:
         """Return the products of vectors.
 
-        Parameters
-        ----------
-        vectors : array of shape (vectors, dimension)
-        out : array of shape (vectors, columns), optional
-            Gets the products. Its rows are contiguous.
+        - `vectors`: Array of shape (vectors, dimension).
+        - `out` (array of shape (vectors, columns)): Gets the products. Its rows are contiguous.
         """
         matrix, num_rows = self._matrix, len(vectors)
         dimension, num_columns = self.shape
@@ -290,14 +278,10 @@ def _single_thread_shape(dimension: int, num_columns: int) -> tuple[int, int]:
 class DistanceBounds:
     """Numbers that show which vectors can be within a distance of queries.
 
-    Parameters
-    ----------
-    metric : Metric
-        Not `hamming`.
-    queries : array of shape (queries, dimension)
-        float32 or float64.
-    vectors : array of shape (vectors, dimension)
-        Some of the vectors: their mean is taken from all vectors, which makes the products small.
+    - `metric`: Not `hamming`.
+    - `queries` (array of shape (queries, dimension)): float32 or float64.
+    - `vectors` (array of shape (vectors, dimension)): Some of the vectors: their mean is taken from
+      all vectors, which makes the products small.
     """
 
     def __init__(self, metric: Metric, queries: Vectors, vectors: Vectors) -> None:
@@ -522,10 +506,7 @@ class CentroidAssignment:
 
         For `l2` and `cosine` the distance is squared; for `cosine`, vectors must have the length 1.
 
-        Parameters
-        ----------
-        vectors : array of shape (rows, dimension)
-            Without NaN.
+        - `vectors` (array of shape (rows, dimension)): Without NaN.
         """
         numbers, distances, lengths = self._smallest(vectors, True)
         if self.metric is Metric.DOT:

@@ -35,10 +35,7 @@ VECTOR = "VECTOR"
 def details_of(index: table_pb2.IndexMetadata) -> index_pb2.VectorIndexDetails:
     """Return the details of a segment.
 
-    Raises
-    ------
-    CorruptTableError
-        They cannot be decoded.
+    Raises CorruptTableError: they cannot be decoded.
     """
     details = index_pb2.VectorIndexDetails()
     try:
@@ -53,10 +50,7 @@ def details_of(index: table_pb2.IndexMetadata) -> index_pb2.VectorIndexDetails:
 def index_type_of(index: table_pb2.IndexMetadata) -> str:
     """Return the type of a segment, such as IVF_PQ.
 
-    Raises
-    ------
-    CorruptTableError
-        The details of the segment cannot be decoded.
+    Raises CorruptTableError: the details of the segment cannot be decoded.
     """
     details = details_of(index)
     compression = details.WhichOneof("compression")
@@ -83,10 +77,7 @@ _MAX_TEXT = 1 << 20
 def json_in(file: DataFileReader, key: str, max_bytes: int = _MAX_TEXT) -> object:
     """Return the JSON in the metadata of an index file.
 
-    Raises
-    ------
-    CorruptFileError
-        The entry is missing, too long, or no JSON.
+    Raises CorruptFileError: the entry is missing, too long, or no JSON.
     """
     return parsed_json(text_in(file, key, max_bytes), key, file.source.name)
 
@@ -94,10 +85,7 @@ def json_in(file: DataFileReader, key: str, max_bytes: int = _MAX_TEXT) -> objec
 def parsed_json(text: str, key: str, name: str) -> object:
     """Return the JSON of a text.
 
-    Raises
-    ------
-    CorruptFileError
-        It is no JSON.
+    Raises CorruptFileError: it is no JSON.
     """
     try:
         return json.loads(text)
@@ -108,10 +96,7 @@ def parsed_json(text: str, key: str, name: str) -> object:
 def text_in(file: DataFileReader, key: str, max_bytes: int = _MAX_TEXT) -> str:
     """Return a text in the metadata of an index file.
 
-    Raises
-    ------
-    CorruptFileError
-        The entry is missing or too long.
+    Raises CorruptFileError: the entry is missing or too long.
     """
     data = file.schema.metadata.get(key, b"")
     if not data or len(data) > max_bytes:
@@ -161,10 +146,8 @@ def encode_tensor(array: npt.NDArray[Any]) -> pb.Tensor:
 def decode_tensor(tensor: pb.Tensor, num_axes: int, name: str) -> npt.NDArray[Any]:
     """Return the array of a message; errors call the file `name`.
 
-    Raises
-    ------
-    CorruptFileError
-        It has another number of axes, another type, or not the items that its shape promises.
+    Raises CorruptFileError: it has another number of axes, another type, or not the items that its
+    shape promises.
     """
     shape = tuple(tensor.shape)
     dtype = _DTYPES.get(tensor.data_type)
@@ -185,9 +168,7 @@ def decode_tensor(tensor: pb.Tensor, num_axes: int, name: str) -> npt.NDArray[An
 def parse_tensor(data: bytes, num_axes: int, name: str) -> npt.NDArray[Any]:
     """Return the array of a serialised message; see `decode_tensor`.
 
-    Raises
-    ------
-    CorruptFileError
+    Raises CorruptFileError.
     """
     try:
         return decode_tensor(pb.Tensor.FromString(data), num_axes, name)
@@ -203,14 +184,9 @@ def encode_ivf(
 ) -> bytes:
     """Return the partitions of a file as a global buffer.
 
-    Parameters
-    ----------
-    offsets, lengths : sequence of int
-        First row, and number of rows, of each partition in the file.
-    centroids : array of shape (partitions, dimension), optional
-        For `index.idx`.
-    loss : float, optional
-        Sum of the distances of vectors from their centroids.
+    - `offsets`, `lengths`: First row, and number of rows, of each partition in the file.
+    - `centroids` (array of shape (partitions, dimension)): For `index.idx`.
+    - `loss`: Sum of the distances of vectors from their centroids.
     """
     message = pb.IVF(offsets=offsets, lengths=lengths, loss=loss)
     if centroids is not None:
@@ -221,24 +197,12 @@ def encode_ivf(
 def decode_ivf(data: bytes, num_rows: int, name: str) -> Ivf:
     """Return the partitions of a file.
 
-    Parameters
-    ----------
-    data : bytes
-        A global buffer.
-    num_rows : int
-        Rows of the file.
-    name : str
-        What errors call the file.
+    - `data`: A global buffer.
+    - `num_rows`: Rows of the file.
+    - `name`: What errors call the file.
 
-    Returns
-    -------
-    Ivf
-        Its centroids have the shape (0, 0) if the buffer has none.
-
-    Raises
-    ------
-    CorruptFileError
-        Partitions overlap, or are outside the file; or there are more or fewer than centroids.
+    Returns its centroids have the shape (0, 0) if the buffer has none. Raises CorruptFileError:
+    partitions overlap, or are outside the file; or there are more or fewer than centroids.
     """
     try:
         message = pb.IVF.FromString(data)

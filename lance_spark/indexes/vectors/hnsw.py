@@ -64,15 +64,9 @@ def faiss_library(threads: int | None = None) -> Any | None:
 def required_faiss(purpose: str, threads: int | None = None) -> Any:
     """Return the package faiss, as `faiss_library` does.
 
-    Parameters
-    ----------
-    purpose : str
-        What needs the package, in the plural: the subject of the error.
+    - `purpose`: What needs the package, in the plural: the subject of the error.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        It is missing.
+    Raises UnsupportedFeatureError: it is missing.
     """
     faiss = faiss_library(threads)
     if faiss is None:
@@ -117,14 +111,9 @@ _MOST_SEEN = 64
 class GraphParameters:
     """How a graph is built. The names and defaults are those of pylance.
 
-    Attributes
-    ----------
-    m : int
-        Edges that a new node gets. A node has at most `m` edges, and at most 2 * `m` on level 0.
-    ef_construction : int
-        Nodes that a search for the neighbors of a new node keeps.
-    max_level : int
-        Most levels.
+    - `m`: Edges that a new node gets. A node has at most `m` edges, and at most 2 * `m` on level 0.
+    - `ef_construction`: Nodes that a search for the neighbors of a new node keeps.
+    - `max_level`: Most levels.
     """
 
     m: int = 20
@@ -134,10 +123,7 @@ class GraphParameters:
     def check(self) -> None:
         """Raise an error if no graph can be built.
 
-        Raises
-        ------
-        InvalidInputError
-            A number is out of range.
+        Raises InvalidInputError: a number is out of range.
         """
         # With fewer edges, pylance says, the graph would fall apart.
         _check("m", self.m, 4, 1 << 10)
@@ -149,15 +135,10 @@ class GraphParameters:
 class Level:
     """One level of a graph. Its nodes are numbered from 0 in the order of their rows.
 
-    Attributes
-    ----------
-    rows, below : int64 array
-        The row of each node in the partition, and its number on the level below. Without items on
-        level 0, where the nodes are the rows.
-    bounds : int64 array
-        First edge of each node, and the number of edges.
-    neighbors : int32 array
-        The node at the end of each edge.
+    - `rows`, `below` (int64 array): The row of each node in the partition, and its number on the
+      level below. Without items on level 0, where the nodes are the rows.
+    - `bounds` (int64 array): First edge of each node, and the number of edges.
+    - `neighbors` (int32 array): The node at the end of each edge.
     """
 
     rows: Int64Array
@@ -184,12 +165,8 @@ class Level:
 class Graph:
     """The graph of one partition.
 
-    Attributes
-    ----------
-    levels : sequence of Level
-        Level 0 first; none for a partition without rows.
-    entry_point : int
-        Where a search begins: the number of a node of the last level.
+    - `levels`: Level 0 first; none for a partition without rows.
+    - `entry_point`: Where a search begins: the number of a node of the last level.
     """
 
     levels: Sequence[Level]
@@ -428,14 +405,10 @@ _TEXT_BYTES = 4096
 class _Header:
     """Where the graphs of a segment are.
 
-    Attributes
-    ----------
-    offsets, lengths : int64 arrays
-        First row of each partition in the file, and number of rows.
-    entry_points : int64 array
-        0 for partitions without rows.
-    parameters : GraphParameters
-        Those of the first graph.
+    - `offsets`, `lengths` (int64 arrays): First row of each partition in the file, and number of
+      rows.
+    - `entry_points` (int64 array): 0 for partitions without rows.
+    - `parameters`: Those of the first graph.
     """
 
     offsets: Int64Array
@@ -453,11 +426,7 @@ class _Header:
 class Graphs:
     """The graphs of a segment.
 
-    Attributes
-    ----------
-    files : IndexFiles
-    num_rows : int64 array
-        Rows of each partition in the file of codes.
+    - `num_rows` (int64 array): Rows of each partition in the file of codes.
     """
 
     files: IndexFiles
@@ -467,25 +436,17 @@ class Graphs:
     def parameters(self) -> GraphParameters:
         """How the graphs were built; the defaults if no partition has rows.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, StorageError
+        Raises CorruptFileError, MissingFileError, StorageError.
         """
         return self._header().parameters
 
     def open(self, numbers: Sequence[int]) -> list[Graph]:
         """Return the graphs of partitions; those not in the cache in one read.
 
-        Parameters
-        ----------
-        numbers : sequence of int
-            Distinct.
+        - `numbers`: Distinct.
 
-        Raises
-        ------
-        CorruptFileError
-            A graph does not belong to its partition.
-        MissingFileError, UnsupportedEncodingError, StorageError
+        Raises MissingFileError, UnsupportedEncodingError, StorageError. Raises CorruptFileError: a
+        graph does not belong to its partition.
         """
         return self.files.cached_parts(INDEX, numbers, self._read, lambda graph: graph.nbytes)
 
@@ -556,23 +517,13 @@ def graph_of(
 ) -> Graph:
     """Return the graph that columns of a file have.
 
-    Parameters
-    ----------
-    nodes : pa.Array
-        uint32.
-    neighbors : pa.Array
-        Lists of uint32.
-    num_rows : int
-        Rows of the partition; at least 1.
-    entry_point : int
-        A row.
-    name : str
-        Of the graph, for errors.
+    - `nodes`: uint32.
+    - `neighbors`: Lists of uint32.
+    - `num_rows`: Rows of the partition; at least 1.
+    - `entry_point`: A row.
+    - `name`: Of the graph, for errors.
 
-    Raises
-    ------
-    CorruptFileError
-        A level lacks nodes, or a node is out of range.
+    Raises CorruptFileError: a level lacks nodes, or a node is out of range.
     """
     targets = neighbors.flatten()
     if nodes.null_count or neighbors.null_count or targets.null_count:
@@ -611,17 +562,10 @@ def _level(
 ) -> Level:
     """Return a level above 0.
 
-    Parameters
-    ----------
-    below : int64 array
-        The rows of the nodes of the level below.
-    rows : int64 array
-        The rows of the nodes.
-    ends : int64 array
-        First neighbor of each node in `ids`, and the end of the last.
-    ids : uint32 array
-        Rows.
-    name : str
+    - `below` (int64 array): The rows of the nodes of the level below.
+    - `rows` (int64 array): The rows of the nodes.
+    - `ends` (int64 array): First neighbor of each node in `ids`, and the end of the last.
+    - `ids` (uint32 array): Rows.
     """
     places = np.searchsorted(below, rows)
     places[places == len(below)] = 0

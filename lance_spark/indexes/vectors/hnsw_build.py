@@ -40,12 +40,8 @@ _PREFETCH_DISTANCE = 2
 class BuiltGraph:
     """The graph of a partition with rows.
 
-    Attributes
-    ----------
-    levels : sequence of pa.RecordBatch
-        Nodes of each level with their neighbors: columns of `GRAPH_SCHEMA`. Level 0 first.
-    entry_point : int
-        A row on the last level.
+    - `levels`: Nodes of each level with their neighbors: columns of `GRAPH_SCHEMA`. Level 0 first.
+    - `entry_point`: A row on the last level.
     """
 
     levels: tuple[pa.RecordBatch, ...]
@@ -56,12 +52,8 @@ class BuiltGraph:
 class GraphContent:
     """What a file says of its graphs.
 
-    Attributes
-    ----------
-    lengths : int64 array
-        Rows of each partition in the file.
-    texts : tuple of str
-        The metadata of each partition.
+    - `lengths` (int64 array): Rows of each partition in the file.
+    - `texts`: The metadata of each partition.
     """
 
     lengths: Int64Array
@@ -71,14 +63,8 @@ class GraphContent:
 class GraphWriter:
     """Writes the graphs of a segment, partition after partition.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-        Completes the file.
-    model : VectorModel
-    parameters : GraphParameters
-    loss : float, optional
-        As of `VectorWriter`.
+    - `segment`: Completes the file.
+    - `loss`: As of `VectorWriter`.
     """
 
     def __init__(
@@ -100,11 +86,7 @@ class GraphWriter:
     def write(self, number: int, graph: BuiltGraph) -> None:
         """Add the graph of a partition with rows.
 
-        Parameters
-        ----------
-        number : int
-            Greater than that of the partition before.
-        graph : BuiltGraph
+        - `number`: Greater than that of the partition before.
         """
         assert number >= self._next, f"partition {number} must not follow {self._next - 1}"
         self._next = number + 1
@@ -135,12 +117,8 @@ class GraphWriter:
     def copy(self, rows: Iterable[pa.RecordBatch], content: GraphContent) -> None:
         """Add graphs that another writer wrote.
 
-        Parameters
-        ----------
-        rows : iterable of pa.RecordBatch
-            All rows of its file.
-        content : GraphContent
-            Of partitions that follow those before.
+        - `rows`: All rows of its file.
+        - `content`: Of partitions that follow those before.
         """
         has_rows = np.flatnonzero(content.lengths)
         assert not len(has_rows) or has_rows[0] >= self._next
@@ -179,16 +157,10 @@ _Int32Array = npt.NDArray[np.int32]
 class _Edges:
     """The edges of one level, in the order of the nodes that they begin at.
 
-    Attributes
-    ----------
-    rows : int64 array
-        The row of each node.
-    counts : int64 array
-        Number of edges of each node.
-    neighbors : int32 array
-        The row at the end of each edge.
-    bounds : int64 array
-        First edge of each node, and the number of edges.
+    - `rows` (int64 array): The row of each node.
+    - `counts` (int64 array): Number of edges of each node.
+    - `neighbors` (int32 array): The row at the end of each edge.
+    - `bounds` (int64 array): First edge of each node, and the number of edges.
     """
 
     def __init__(self, rows: Int64Array, counts: Int64Array, neighbors: _Int32Array) -> None:
@@ -225,23 +197,13 @@ def build_graph(
 ) -> BuiltGraph:
     """Return the graph of a partition with rows.
 
-    Parameters
-    ----------
-    partition : Partition
-    quantizer : Quantizer
-        Of the partition.
-    metric : Metric
-        Of the index.
-    parameters : GraphParameters
-    threads : int, optional
-        Threads of faiss; see `faiss_library`. With one thread, equal inputs give equal graphs.
+    - `quantizer`: Of the partition.
+    - `metric`: Of the index.
+    - `threads`: Threads of faiss; see `faiss_library`. With one thread, equal inputs give equal
+      graphs.
 
-    Raises
-    ------
-    InvalidInputError
-        A parameter is out of range.
-    UnsupportedFeatureError
-        The package faiss is missing.
+    Raises InvalidInputError: a parameter is out of range. Raises UnsupportedFeatureError: the
+    package faiss is missing.
     """
     parameters.check()
     faiss = required_faiss("graphs of vector indexes", threads)

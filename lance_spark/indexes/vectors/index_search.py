@@ -88,12 +88,7 @@ def ranked(ivf: Ivf, metric: Metric, queries: Vectors) -> tuple[Int64Array, _Flo
 def first_probes(query: NearestQuery, metric: Metric, distances: _Floats) -> Int64Array:
     """Return how many partitions are searched first, for each query.
 
-    Parameters
-    ----------
-    query : NearestQuery
-    metric : Metric
-    distances : float32 array of shape (queries, partitions)
-        As `ranked` returns them.
+    - `distances` (float32 array of shape (queries, partitions)): As `ranked` returns them.
     """
     count = distances.shape[1]
     maximum = count if query.maximum_nprobes is None else min(count, query.maximum_nprobes)
@@ -119,13 +114,7 @@ def first_probes(query: NearestQuery, metric: Metric, distances: _Floats) -> Int
 def probed(ivf: Ivf, metric: Metric, query: NearestQuery, vectors: Vectors) -> Int64Array:
     """Return the numbers of the partitions that any of the queries searches first.
 
-    Parameters
-    ----------
-    ivf : Ivf
-    metric : Metric
-    query : NearestQuery
-    vectors : array of shape (queries, dimension)
-        With `cosine`, of length 1.
+    - `vectors` (array of shape (queries, dimension)): With `cosine`, of length 1.
     """
     order, distances = ranked(ivf, metric, vectors)
     first = first_probes(query, metric, distances)
@@ -139,16 +128,9 @@ def probes_of_shares(
 
     A share does not know how many rows others find, so the partitions have at least `k` rows.
 
-    Parameters
-    ----------
-    query : NearestQuery
-    first : int64 array
-        As `first_probes` returns them.
-    order : int64 array of shape (queries, partitions)
-        As `ranked` returns it.
-    lengths : int64 array
-        Rows of each partition.
-    k : int
+    - `first` (int64 array): As `first_probes` returns them.
+    - `order` (int64 array of shape (queries, partitions)): As `ranked` returns it.
+    - `lengths` (int64 array): Rows of each partition.
     """
     rows = np.cumsum(lengths[order], axis=1)
     result: Int64Array = np.maximum(first, (rows < k).sum(axis=1) + 1)
@@ -189,14 +171,10 @@ _SEEDS, _SEEDED_ROWS = 8, 4096
 class MeasuredPartition:
     """The rows of a partition, and the collector that gets those that are near.
 
-    Attributes
-    ----------
-    collector : NeighborsCollector
-    partition : Partition
-    vectors : array of shape (queries, dimension)
-        All queries of the search; methods get numbers of these.
-    ids, places : uint64 arrays
-        Of all rows of the partition, as `NeighborsCollector.add` gets them.
+    - `vectors` (array of shape (queries, dimension)): All queries of the search; methods get
+      numbers of these.
+    - `ids`, `places` (uint64 arrays): Of all rows of the partition, as `NeighborsCollector.add`
+      gets them.
     """
 
     collector: NeighborsCollector
@@ -208,12 +186,8 @@ class MeasuredPartition:
     def collect(self, queries: Int64Array, rows: Int64Array) -> None:
         """Collect rows for queries.
 
-        Parameters
-        ----------
-        queries : int64 array
-            Numbers of queries.
-        rows : int64 array
-            Numbers of rows of the partition, increasing.
+        - `queries` (int64 array): Numbers of queries.
+        - `rows` (int64 array): Numbers of rows of the partition, increasing.
         """
         if len(queries) <= FEW_QUERIES:
             self._collect_all(queries, rows)
@@ -271,13 +245,10 @@ _MULTI_FACTOR = 10
 class PostFilter:
     """A condition that costs much for all rows, and little for the rows that an index finds.
 
-    Attributes
-    ----------
-    meet : callable
-        Returns which of some rows, by their addresses, meet it; None if it costs less to evaluate
-        it on all rows.
-    passing : callable
-        Returns the increasing addresses of all rows that meet it and the prefilter; None if all do.
+    - `meet`: Returns which of some rows, by their addresses, meet it; None if it costs less to
+      evaluate it on all rows.
+    - `passing`: Returns the increasing addresses of all rows that meet it and the prefilter; None
+      if all do.
     """
 
     meet: Callable[[UInt64Array], npt.NDArray[np.bool_] | None]
@@ -288,22 +259,12 @@ class PostFilter:
 class LiveRows:
     """The rows of segments that are live, and their addresses.
 
-    Attributes
-    ----------
-    find : callable
-        Finds rows by their ids.
-    moved : MovedRows
-    covered : BitMap
-        The fragments of the version that the index covers.
-    stable_row_ids : bool
-    passing : uint64 array or None
-        Increasing addresses of the rows that meet the prefilter.
-    all_live : bool
-        Whether all rows of the segments are live, and none is left out by a post-filter.
-    hidden : uint64 array or None
-        Addresses of rows that the segments have old vectors of.
-    post_filter : PostFilter or None
-        What rows must meet, too. `addresses` does not evaluate it.
+    - `find`: Finds rows by their ids.
+    - `covered`: The fragments of the version that the index covers.
+    - `passing` (uint64 array or None): Increasing addresses of the rows that meet the prefilter.
+    - `all_live`: Whether all rows of the segments are live, and none is left out by a post-filter.
+    - `hidden` (uint64 array or None): Addresses of rows that the segments have old vectors of.
+    - `post_filter`: What rows must meet, too. `addresses` does not evaluate it.
     """
 
     find: FindRows
@@ -326,12 +287,8 @@ class LiveRows:
     ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         """Return the addresses of rows of a segment, and which of them may be found.
 
-        Parameters
-        ----------
-        ids : uint64 array
-            As the segment has them.
-        fragments : BitMap
-            The fragments of the segment.
+        - `ids` (uint64 array): As the segment has them.
+        - `fragments`: The fragments of the segment.
         """
         addresses, is_valid = self.moved.live_addresses(
             self.find, ids, fragments, self.covered, stable_row_ids=self.stable_row_ids
@@ -354,14 +311,7 @@ OpenedSegment = tuple[VectorSegment, BitMap, tuple[int, int]]
 class VectorIndexSearch:
     """Searches segments of an index.
 
-    Parameters
-    ----------
-    query : NearestQuery
-    dtype : VectorType
-    vectors : array of shape (queries, dimension)
-        As `VectorType.query` returns them.
-    live : LiveRows
-    segments : iterable of OpenedSegment
+    - `vectors` (array of shape (queries, dimension)): As `VectorType.query` returns them.
     """
 
     def __init__(
@@ -385,12 +335,8 @@ class VectorIndexSearch:
     ) -> Neighbors:
         """Return the nearest rows.
 
-        Parameters
-        ----------
-        k : int
-            Most rows of a query.
-        lower, upper : float or None
-            Only rows with `lower` <= distance < `upper`.
+        - `k`: Most rows of a query.
+        - `lower`, `upper`: Only rows with `lower` <= distance < `upper`.
         """
         if self._dtype.is_multi:
             return self._nearest_multivectors(k, lower, upper)
@@ -482,13 +428,7 @@ class VectorIndexSearch:
 
 
 class _Segment:
-    """The search of one segment.
-
-    Attributes
-    ----------
-    opened : VectorSegment
-    fragments : BitMap
-    """
+    """The search of one segment."""
 
     def __init__(
         self,
@@ -511,10 +451,7 @@ class _Segment:
     def has_more(self, counted: bool) -> npt.NDArray[np.bool_]:
         """Return for which queries there are more partitions to search.
 
-        Parameters
-        ----------
-        counted : bool
-            Whether all rows of a partition can be found.
+        - `counted`: Whether all rows of a partition can be found.
         """
         # One share does not know how many rows the others find. By the sizes of the partitions, the
         # first ones of all shares have enough.
@@ -523,13 +460,8 @@ class _Segment:
     def search_first(self, collector: NeighborsCollector, live: LiveRows | None, k: int) -> None:
         """Search the first partitions of all queries.
 
-        Parameters
-        ----------
-        collector : NeighborsCollector
-        live : LiveRows, optional
-            If set, only rows that may be found are measured.
-        k : int
-            Rows that a graph has to find.
+        - `live`: If set, only rows that may be found are measured.
+        - `k`: Rows that a graph has to find.
         """
         self._done[:] = 0
         first = self._first
@@ -588,23 +520,14 @@ def search_pairs(
 ) -> None:
     """Collect the rows of some partitions, each of which is read once.
 
-    Parameters
-    ----------
-    opened : VectorSegment
-    fragments : BitMap
-        The fragments that the segment covers.
-    vectors : array of shape (queries, dimension)
-        With `cosine`, of length 1.
-    pairs : tuple of int64 arrays
-        Numbers of queries, and of the partition that each of them searches.
-    collector : NeighborsCollector
-        Gets row ids in place of addresses if `live` is None.
-    live : LiveRows, optional
-        If set, only rows that may be found are measured.
-    k : int
-        Rows that a graph has to find.
-    ef : int, optional
-        Rows that a graph search keeps.
+    - `fragments`: The fragments that the segment covers.
+    - `vectors` (array of shape (queries, dimension)): With `cosine`, of length 1.
+    - `pairs` (tuple of int64 arrays): Numbers of queries, and of the partition that each of them
+      searches.
+    - `collector`: Gets row ids in place of addresses if `live` is None.
+    - `live`: If set, only rows that may be found are measured.
+    - `k`: Rows that a graph has to find.
+    - `ef`: Rows that a graph search keeps.
     """
     query, number = pairs
     has_rows = opened.ivf.lengths[number] > 0
@@ -658,12 +581,8 @@ def _looked_up(
 ) -> tuple[Neighbors, npt.NDArray[np.bool_]]:
     """Return the live rows among the nearest rows, and which queries may lack rows.
 
-    Parameters
-    ----------
-    neighbors : Neighbors
-        With row ids in place of addresses.
-    count : int
-        The most rows that were collected for a query: others are farther.
+    - `neighbors`: With row ids in place of addresses.
+    - `count`: The most rows that were collected for a query: others are farther.
     """
     addresses, is_valid = live.addresses(neighbors.ids, fragments)
     alive = Neighbors(neighbors.queries, neighbors.distances, neighbors.ids, addresses).at(is_valid)

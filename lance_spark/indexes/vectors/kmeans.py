@@ -52,12 +52,8 @@ _PIECE_ROWS = 1 << 14
 class Clusters:
     """The result of a clustering.
 
-    Attributes
-    ----------
-    centroids : array of shape (clusters, dimension)
-        float32; uint8 for `hamming`.
-    loss : float
-        Sum of the distances of the vectors from their centroids.
+    - `centroids` (array of shape (clusters, dimension)): float32; uint8 for `hamming`.
+    - `loss`: Sum of the distances of the vectors from their centroids.
     """
 
     centroids: Vectors

@@ -98,9 +98,7 @@ _TOLERANCE, _RABIT_TOLERANCE = 0.02, 0.5
 def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
     """Compare a segment of a vector index with its rows.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
     """
     if not files.segment.files and not len(rows):
         return
@@ -156,14 +154,9 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
 class _Compared:
     """Compares the codes of partitions with those that the vectors must have.
 
-    Parameters
-    ----------
-    segment : VectorSegment
-    vectors : array of shape (vectors, dimension)
-    places : int64 array
-        The vector of each row; -1 for none.
-    nearest : float32 array
-        The distance of each vector from the nearest centroid.
+    - `vectors`: Array of shape (vectors, dimension).
+    - `places` (int64 array): The vector of each row; -1 for none.
+    - `nearest` (float32 array): The distance of each vector from the nearest centroid.
     """
 
     def __init__(
@@ -181,15 +174,9 @@ class _Compared:
     ) -> Flags:
         """Return which rows of a partition are wrong.
 
-        Parameters
-        ----------
-        number : int
-        stored : pa.RecordBatch
-            The partition.
-        where : int64 array
-            Positions of the rows to compare.
-        rows : int64 array
-            Their places in the partition.
+        - `stored`: The partition.
+        - `where` (int64 array): Positions of the rows to compare.
+        - `rows` (int64 array): Their places in the partition.
         """
         segment, centroid = self._segment, self._segment.ivf.centroids[number]
         places = self._places[where]
@@ -259,9 +246,7 @@ def groups_of(
 ) -> list[tuple[int, ...]]:
     """Return the partitions of a segment in groups of about some number of rows.
 
-    Raises
-    ------
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError.
     """
     opened = open_segment(IndexFiles(paths, index))
     if opened is None:
@@ -282,9 +267,7 @@ def write_part(
 ) -> GraphPart:
     """Build the graphs of some partitions of a segment, and write them to a file.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
     """
     with SegmentWriter(paths, version) as segment:
         files = IndexFiles(paths, index)
@@ -303,20 +286,11 @@ def remap_graphs(
 ) -> RewrittenIndex:
     """Write the files of a segment with new row addresses.
 
-    Parameters
-    ----------
-    paths : TablePaths
-    index : table_pb2.IndexMetadata
-        A segment with graphs.
-    address_map : AddressMap
-    version : tuple of int
-        File version of the table.
-    parts : sequence of GraphPart
-        All graphs, if they are built already.
+    - `index`: A segment with graphs.
+    - `version`: File version of the table.
+    - `parts`: All graphs, if they are built already.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
     """
     with SegmentWriter(paths, version) as segment:
         write_remapped(segment, IndexFiles(paths, index), address_map.new_addresses, parts)

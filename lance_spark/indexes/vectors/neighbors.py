@@ -35,15 +35,10 @@ Distances = npt.NDArray[np.float32]
 class Neighbors:
     """Rows with their distances from queries. Can be pickled.
 
-    Attributes
-    ----------
-    queries : int32 array
-        Numbers of the queries.
-    distances : float32 array
-        Without NaN.
-    ids : uint64 array
-        Row ids: stable row ids if the table has them, else addresses.
-    addresses : uint64 array
+    - `queries` (int32 array): Numbers of the queries.
+    - `distances` (float32 array): Without NaN.
+    - `ids` (uint64 array): Row ids: stable row ids if the table has them, else addresses.
+    - `addresses`: Uint64 array.
     """
 
     queries: npt.NDArray[np.int32]
@@ -71,10 +66,7 @@ class Neighbors:
 
         Of rows with equal distances, the row with the least id is first.
 
-        Parameters
-        ----------
-        k : int
-            Most rows of a query.
+        - `k`: Most rows of a query.
         """
         order = self._order()
         queries = self.queries[order]
@@ -139,23 +131,13 @@ def merged(parts: Sequence[Neighbors], k: int) -> Neighbors:
 class NeighborsCollector:
     """Collects the nearest rows of queries.
 
-    Parameters
-    ----------
-    num_queries : int
-    k : int
-        Most rows of a query.
-    lower, upper : float or None
-        Only rows with `lower` <= distance < `upper`.
-    most_collected : int
-        Rows that are collected before the best of them are chosen; more, for many queries.
-
-    Attributes
-    ----------
-    limits : float32 array
-        For each query, a distance that no other of the nearest rows exceeds.
-    is_full : bool array
-        Whether a query has `k` rows.
-    lower, upper : float or None
+    - `k`: Most rows of a query.
+    - `lower`, `upper`: Only rows with `lower` <= distance < `upper`.
+    - `most_collected`: Rows that are collected before the best of them are chosen; more, for many
+      queries.
+    - `limits` (float32 array): For each query, a distance that no other of the nearest rows
+      exceeds.
+    - `is_full` (bool array): Whether a query has `k` rows.
     """
 
     def __init__(
@@ -183,14 +165,9 @@ class NeighborsCollector:
     ) -> None:
         """Collect rows by all their distances.
 
-        Parameters
-        ----------
-        distances : float32 array of shape (queries, rows)
-            NaN for no distance.
-        queries : int64 array
-            Numbers of the queries.
-        ids, addresses : uint64 arrays
-            Of the rows. The same array if they are equal.
+        - `distances` (float32 array of shape (queries, rows)): NaN for no distance.
+        - `queries` (int64 array): Numbers of the queries.
+        - `ids`, `addresses` (uint64 arrays): Of the rows. The same array if they are equal.
         """
         if len(queries) == 1:
             row = self.near_rows(distances[0], int(queries[0]))
@@ -209,12 +186,9 @@ class NeighborsCollector:
     def near_rows(self, distances: Distances, query: int) -> Int64Array:
         """Return the rows that may be among the nearest of a query, for `add_pairs`.
 
-        Parameters
-        ----------
-        distances : float32 array
-            Of all rows of the query that are to be collected now. NaN for no distance.
-        query : int
-            Number of the query.
+        - `distances` (float32 array): Of all rows of the query that are to be collected now. NaN
+          for no distance.
+        - `query`: Number of the query.
         """
         limit = self.limits[query]
         if not self._leaves_out(len(distances)):
@@ -322,16 +296,10 @@ _Limits = npt.NDArray[np.float32]
 class FlatSearch:
     """Collects the nearest rows among those that are added.
 
-    Parameters
-    ----------
-    dtype : VectorType
-    metric : Metric
-    queries : array of shape (queries, dimension)
-        As `VectorType.query` returns them. For multivectors, the vectors of one query.
-    k : int
-        Most rows of a query.
-    lower, upper : float or None
-        Only rows with `lower` <= distance < `upper`.
+    - `queries` (array of shape (queries, dimension)): As `VectorType.query` returns them. For
+      multivectors, the vectors of one query.
+    - `k`: Most rows of a query.
+    - `lower`, `upper`: Only rows with `lower` <= distance < `upper`.
     """
 
     def __init__(
@@ -356,12 +324,8 @@ class FlatSearch:
     def add(self, array: pa.Array, ids: UInt64Array, addresses: UInt64Array) -> None:
         """Measure the vectors of rows.
 
-        Parameters
-        ----------
-        array : pa.Array
-            The column.
-        ids, addresses : uint64 arrays
-            Of the rows. The same array if they are equal.
+        - `array`: The column.
+        - `ids`, `addresses` (uint64 arrays): Of the rows. The same array if they are equal.
         """
         vectors = ColumnVectors.of(array, self._dtype)
         if self._dtype.is_multi:
@@ -420,13 +384,8 @@ def measured_again(
 ) -> Neighbors:
     """Return rows with their distances by their vectors; those without a distance are left out.
 
-    Parameters
-    ----------
-    dtype, metric, queries
-        As for `FlatSearch`.
-    neighbors : Neighbors
-    read : callable
-        Returns the vectors, the ids and the addresses of rows, given their addresses.
+    - `dtype`, `metric`, `queries`: As for `FlatSearch`.
+    - `read`: Returns the vectors, the ids and the addresses of rows, given their addresses.
     """
     addresses, row = np.unique(neighbors.addresses, return_inverse=True)
     order = np.argsort(row, kind="stable")

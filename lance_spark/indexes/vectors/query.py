@@ -39,32 +39,20 @@ _MODES = ("fast", "normal", "accurate")
 class NearestQuery:
     """Queries of one search, as `nearest` of `Dataset.to_table` gives them. Can be pickled.
 
-    Attributes
-    ----------
-    column : str
-        Dotted path of a column of vectors.
-    vectors : array of shape (queries, dimension)
-        float16, float32 or float64. For a column of multivectors, the vectors of one query.
-    k : int
-        Most rows for each query.
-    is_batch : bool
-        Whether there are several queries: rows have the column `query_index`.
-    metric : Metric or None
-        None for that of the index, or `l2` without an index.
-    minimum_nprobes : int
-        Least number of partitions that are searched in each segment.
-    maximum_nprobes : int or None
-        Most partitions; None for all, if fewer have less than `k` rows.
-    refine_factor : int or None
-        If set, `k` times as many rows are found by their codes, and measured by their vectors.
-    ef : int or None
-        Rows that a graph search keeps; `k` and half of it by default.
-    search_effort : float or None
-        Part of the partitions that are searched at first, in place of their number: 0 for the
-        least number, 0.5 for the number by default, 1 for all.
-    use_index : bool
-    lower_bound, upper_bound : float or None
-        Only rows with `lower_bound` <= `_distance` < `upper_bound`.
+    - `column`: Dotted path of a column of vectors.
+    - `vectors` (array of shape (queries, dimension)): float16, float32 or float64. For a column of
+      multivectors, the vectors of one query.
+    - `k`: Most rows for each query.
+    - `is_batch`: Whether there are several queries: rows have the column `query_index`.
+    - `metric`: None for that of the index, or `l2` without an index.
+    - `minimum_nprobes`: Least number of partitions that are searched in each segment.
+    - `maximum_nprobes`: Most partitions; None for all, if fewer have less than `k` rows.
+    - `refine_factor`: If set, `k` times as many rows are found by their codes, and measured by
+      their vectors.
+    - `ef`: Rows that a graph search keeps; `k` and half of it by default.
+    - `search_effort`: Part of the partitions that are searched at first, in place of their number:
+      0 for the least number, 0.5 for the number by default, 1 for all.
+    - `lower_bound`, `upper_bound`: Only rows with `lower_bound` <= `_distance` < `upper_bound`.
     """
 
     column: str
@@ -161,10 +149,7 @@ def query_vectors(data: Any) -> Vectors:
     Lists and numpy arrays become float32, as in pylance. Arrow arrays keep the type of their
     floats.
 
-    Raises
-    ------
-    InvalidInputError
-        They are not numbers, or not of one length.
+    Raises InvalidInputError: they are not numbers, or not of one length.
     """
     if isinstance(data, pa.Scalar):
         data = data.value if isinstance(data, pa.ExtensionScalar) else data

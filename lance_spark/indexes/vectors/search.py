@@ -63,16 +63,10 @@ _LOG = logging.getLogger(__name__)
 class SearchedSegment:
     """A segment of an index that a search uses, or a share of its partitions.
 
-    Attributes
-    ----------
-    metadata : table_pb2.IndexMetadata
-    fragments : BitMap
-        The fragments that its rows had when it was built.
-    num_rows : int
-        Vectors in all partitions.
-    num_partitions : int
-    share : tuple of int
-        Number of the share, and how many shares there are: every so many partitions are searched.
+    - `fragments`: The fragments that its rows had when it was built.
+    - `num_rows`: Vectors in all partitions.
+    - `share`: Number of the share, and how many shares there are: every so many partitions are
+      searched.
     """
 
     metadata: table_pb2.IndexMetadata
@@ -84,9 +78,7 @@ class SearchedSegment:
     def open(self, paths: TablePaths) -> VectorSegment:
         """Open the files of the segment.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, StorageError
+        Raises CorruptFileError, MissingFileError, StorageError.
         """
         opened = open_segment(IndexFiles(paths, self.metadata))
         if opened is None:
@@ -108,17 +100,10 @@ def open_segments(
 
     A segment that cannot be read is left out with a warning.
 
-    Parameters
-    ----------
-    paths : TablePaths
-    path : tuple of Field
-        The fields from the top-level field to the column.
-    dtype : VectorType
-        Of the column. Segments with other vectors are left out.
-    segments : iterable of IndexMetadata
-        Those of all indexes of the version, in its order.
-    metric : Metric or None
-        None for that of the first segment.
+    - `path`: The fields from the top-level field to the column.
+    - `dtype`: Of the column. Segments with other vectors are left out.
+    - `segments`: Those of all indexes of the version, in its order.
+    - `metric`: None for that of the first segment.
     """
     built_on: dict[str, BitMap] = {}
     by_name: dict[str, list[tuple[SearchedSegment, VectorSegment]]] = {}
@@ -197,15 +182,8 @@ Passing = tuple[UInt64Array | None, PostFilter | None]
 class VectorRows:
     """The rows that a search looks at.
 
-    Attributes
-    ----------
-    paths : TablePaths
-    fragments : sequence of Fragment
-    find_rows : callable
-    read_vectors : callable
-    passing : callable
-        Returns the increasing addresses of the rows of some fragments that meet the prefilter, or
-        None without one; and the condition that these rows have to meet, too, or None.
+    - `passing`: Returns the increasing addresses of the rows of some fragments that meet the
+      prefilter, or None without one; and the condition that these rows have to meet, too, or None.
     """
 
     paths: TablePaths
@@ -219,27 +197,14 @@ class VectorRows:
 class VectorSearch:
     """A planned search. Can be pickled.
 
-    Attributes
-    ----------
-    query : NearestQuery
-        Its metric is known.
-    path : tuple of Field
-        The fields from the top-level field to the column.
-    dtype : VectorType
-    segments : tuple of SearchedSegment
-    covered : BitMap
-        The fragments of the version that the segments cover.
-    uncovered : mapping of int to int
-        Fragments with rows whose vectors are read, and the number of these rows.
-    overlaid : mapping of int to BitMap
-        Rows of covered fragments that the segments have old vectors of.
-    measures_again : bool
-        Whether the rows that the index finds are measured by their vectors.
-    moved : MovedRows
-    stable_row_ids : bool
-        Whether the table has them.
-    code_scale : int
-        How many times greater distances by the index are than those of vectors.
+    - `query`: Its metric is known.
+    - `path`: The fields from the top-level field to the column.
+    - `covered`: The fragments of the version that the segments cover.
+    - `uncovered`: Fragments with rows whose vectors are read, and the number of these rows.
+    - `overlaid`: Rows of covered fragments that the segments have old vectors of.
+    - `measures_again`: Whether the rows that the index finds are measured by their vectors.
+    - `stable_row_ids`: Whether the table has them.
+    - `code_scale`: How many times greater distances by the index are than those of vectors.
     """
 
     query: NearestQuery
@@ -315,14 +280,9 @@ class VectorSearch:
     def neighbors(self, rows: VectorRows) -> Neighbors:
         """Return the nearest live rows of each query.
 
-        Parameters
-        ----------
-        rows : VectorRows
-            At least the rows of the fragments of this search.
+        - `rows`: At least the rows of the fragments of this search.
 
-        Raises
-        ------
-        CorruptFileError, CorruptTableError, MissingFileError, StorageError
+        Raises CorruptFileError, CorruptTableError, MissingFileError, StorageError.
         """
         query = self.query
         vectors = self.dtype.query(query.vectors, self.metric)
@@ -345,14 +305,9 @@ class VectorSearch:
 
         It has no rows without a vector. False if this is not known without reading too much.
 
-        Parameters
-        ----------
-        fragments : sequence of Fragment
-            Those of the version.
+        - `fragments`: Those of the version.
 
-        Raises
-        ------
-        CorruptFileError, CorruptTableError, MissingFileError, StorageError
+        Raises CorruptFileError, CorruptTableError, MissingFileError, StorageError.
         """
         if self.overlaid:
             return False
@@ -380,10 +335,7 @@ class VectorSearch:
         If the rows that the index finds are measured again, each share measures as many of them as
         the whole search: together they can find rows that are nearer.
 
-        Parameters
-        ----------
-        target : int
-            Cost that a share aims at.
+        - `target`: Cost that a share aims at.
         """
         shares = [
             self._share((replace(segment, share=(number, count)),), {})
@@ -476,18 +428,10 @@ def plan_vectors(
 ) -> VectorSearch:
     """Plan a search over the rows of a version.
 
-    Parameters
-    ----------
-    version : SearchedVersion
-    query : NearestQuery
-    use_index : bool
-        Whether indexes are searched. `query` can say that they are not, too.
+    - `use_index`: Whether indexes are searched. `query` can say that they are not, too.
 
-    Raises
-    ------
-    InvalidInputError
-        The column does not exist or has no vectors, or the query does not fit.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises InvalidInputError: the column does not exist or
+    has no vectors, or the query does not fit.
     """
     path, section = version.field_path(query.column), version.section
     dtype = checked_type(path, query)
@@ -527,10 +471,7 @@ def plan_vectors(
 def checked_type(path: tuple[Field, ...], query: NearestQuery) -> VectorType:
     """Return the type of a column that a query fits.
 
-    Raises
-    ------
-    InvalidInputError
-        The column has no vectors, or those of another dimension or metric.
+    Raises InvalidInputError: the column has no vectors, or those of another dimension or metric.
     """
     dtype = VectorType.of(path)
     dtype.check_metric(query.metric or dtype.default_metric)
@@ -560,13 +501,9 @@ class VectorScanTask(SearchTask):
     `slices` are the rows of the fragments of the search that can meet the prefilter. `lance_schema`
     has `DISTANCE` and `QUERY_INDEX` if they are wanted. The nearest rows have to meet `filters`.
 
-    Attributes
-    ----------
-    search : VectorSearch
-    prefilter : tuple of Condition
-        Only rows that meet these are searched.
-    passing : RowSet or None
-        The rows of the covered fragments that meet the prefilter, if it has been evaluated.
+    - `prefilter`: Only rows that meet these are searched.
+    - `passing`: The rows of the covered fragments that meet the prefilter, if it has been
+      evaluated.
     """
 
     search: VectorSearch
@@ -614,16 +551,10 @@ class VectorScanTask(SearchTask):
     def neighbors(self, metrics: ScanMetrics, table: OpenedRows) -> Neighbors:
         """Return the nearest rows, those that do not meet `filters` left out.
 
-        Parameters
-        ----------
-        metrics : ScanMetrics
-            Counts what is read of the table.
-        table : OpenedRows
-            At least the rows of the fragments.
+        - `metrics`: Counts what is read of the table.
+        - `table`: At least the rows of the fragments.
 
-        Raises
-        ------
-        As `VectorSearch.neighbors`.
+        Raises As `VectorSearch.neighbors`..
         """
         rows = VectorRows(
             paths=table.paths,

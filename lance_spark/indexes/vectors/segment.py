@@ -87,16 +87,10 @@ class VectorModel:
 
     A reader keeps it in the cache. The tasks of a build get it by pickle.
 
-    Attributes
-    ----------
-    index_type : str
-        Such as IVF_PQ.
-    metric : Metric
-    ivf : Ivf
-        Partitions without rows, if the model belongs to no segment.
-    quantizer : Quantizer
-    positions : int64 array or None
-        Positions of the partitions in a file of an old release (`legacy`).
+    - `index_type`: Such as IVF_PQ.
+    - `ivf`: Partitions without rows, if the model belongs to no segment.
+    - `positions` (int64 array or None): Positions of the partitions in a file of an old release
+      (`legacy`).
     """
 
     index_type: str
@@ -155,12 +149,8 @@ _OPENERS: dict[str, Callable[[StoredModel], Quantizer]] = {
 def open_quantizer(index_type: str, stored: StoredModel) -> Quantizer:
     """Return the quantizer of an index file.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The index has an unknown type.
-    CorruptFileError
-        The metadata are damaged.
+    Raises UnsupportedFeatureError: the index has an unknown type. Raises CorruptFileError: the
+    metadata are damaged.
     """
     opener = _OPENERS.get(index_type)
     if opener is None:
@@ -200,11 +190,8 @@ _METRICS = {
 def read_legacy(tail: Tail) -> VectorModel:
     """Return what the file has beside rows.
 
-    Raises
-    ------
-    CorruptFileError
-    UnsupportedFeatureError
-        The index has another type, or its vectors are rotated.
+    Raises CorruptFileError. Raises UnsupportedFeatureError: the index has another type, or its
+    vectors are rotated.
     """
     name = tail.name
     end = tail.size - _FOOTER.size
@@ -248,9 +235,7 @@ def read_legacy_rows(
 ) -> list[tuple[UInt64Array, pa.RecordBatch]]:
     """Return the row ids and the codes of partitions.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     assert model.positions is not None
     assert isinstance(model.quantizer, ProductQuantizer)
@@ -341,13 +326,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class VectorSegment:
-    """An open segment of a vector index.
-
-    Attributes
-    ----------
-    files : IndexFiles
-    model : VectorModel
-    """
+    """An open segment of a vector index."""
 
     files: IndexFiles
     model: VectorModel
@@ -385,32 +364,23 @@ class VectorSegment:
     def partitions(self, numbers: Sequence[int]) -> list[tuple[UInt64Array, Partition]]:
         """Return the row ids and the codes of partitions; those not in the cache in one read.
 
-        Parameters
-        ----------
-        numbers : sequence of int
-            Distinct.
+        - `numbers`: Distinct.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, UnsupportedEncodingError, StorageError
+        Raises CorruptFileError, MissingFileError, UnsupportedEncodingError, StorageError.
         """
         return self.files.cached_parts(CODES, numbers, self._open, _size)
 
     def stored(self, number: int) -> tuple[UInt64Array, pa.RecordBatch]:
         """Return the row ids and the codes of one partition, as the file has them.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, UnsupportedEncodingError, StorageError
+        Raises CorruptFileError, MissingFileError, UnsupportedEncodingError, StorageError.
         """
         return self.all_stored([number])[0]
 
     def row_ids(self) -> RowSet | None:
         """Return the ids of all rows; None for an index of an old release.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, UnsupportedEncodingError, StorageError
+        Raises CorruptFileError, MissingFileError, UnsupportedEncodingError, StorageError.
         """
         if self.model.positions is not None:
             return None
@@ -474,9 +444,7 @@ def open_segment(files: IndexFiles) -> VectorSegment | None:
     Its rows are then searched exactly: a file is missing, or this release does not know the type of
     the index.
 
-    Raises
-    ------
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError.
     """
     try:
         model = files.cached(INDEX, _read_model, lambda content: content.nbytes)
@@ -567,14 +535,9 @@ _MARKER = pa.schema([pa.field("__flat_marker", pa.uint64(), nullable=False)])
 class VectorWriter:
     """Writes the codes of a segment, partition after partition.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-        Completes the files.
-    model : VectorModel
-        For a type with graphs, the caller writes `index.idx`.
-    loss : float, optional
-        Sum of the distances of vectors from their centroids.
+    - `segment`: Completes the files.
+    - `model`: For a type with graphs, the caller writes `index.idx`.
+    - `loss`: Sum of the distances of vectors from their centroids.
     """
 
     def __init__(
@@ -591,19 +554,11 @@ class VectorWriter:
     def write(self, number: int, ids: UInt64Array, codes: pa.RecordBatch) -> pa.RecordBatch:
         """Add all rows of one partition.
 
-        Parameters
-        ----------
-        number : int
-            Greater than that of the partition before.
-        ids : uint64 array
-            Row ids.
-        codes : pa.RecordBatch
-            As `Quantizer.encode` returns them.
+        - `number`: Greater than that of the partition before.
+        - `ids` (uint64 array): Row ids.
+        - `codes`: As `Quantizer.encode` returns them.
 
-        Returns
-        -------
-        pa.RecordBatch
-            The codes in the order of bytes of the file.
+        Returns the codes in the order of bytes of the file.
         """
         assert number >= self._next, f"partition {number} must not follow {self._next - 1}"
         self._next = number + 1
@@ -638,13 +593,7 @@ def set_index_metadata(
 ) -> None:
     """Write the metadata of `index.idx` that all types have.
 
-    Parameters
-    ----------
-    writer : FileWriter
-    model : VectorModel
-    lengths : int64 array, optional
-        Rows of each partition in the file; 0 by default.
-    loss : float, optional
+    - `lengths` (int64 array): Rows of each partition in the file; 0 by default.
     """
     if lengths is None:
         lengths = np.zeros(len(model.centroids), np.int64)

@@ -113,10 +113,7 @@ _SAMPLE_RATE, _MAX_ITERS = "lance.ivf.sample_rate", "lance.ivf.max_iters"
 class VectorParameters:
     """Parameters of a vector index; the module docstring has their meaning.
 
-    Attributes
-    ----------
-    index_type : str
-        Such as IVF_PQ.
+    - `index_type`: Such as IVF_PQ.
     """
 
     index_type: str
@@ -208,10 +205,7 @@ class VectorParameters:
 def parse(index_type: str, options: Mapping[str, Any]) -> VectorParameters:
     """Return the parameters for the options of a caller.
 
-    Raises
-    ------
-    InvalidOptionError, InvalidInputError
-        An option is unknown, or has a wrong value.
+    Raises InvalidOptionError, InvalidInputError: an option is unknown, or has a wrong value.
     """
     values = {
         key.lower(): number
@@ -397,13 +391,8 @@ def indexed_vectors(
     Null vectors are left out, and those with a null, infinite or NaN item; for `cosine`, vectors of
     length 0. For `cosine`, the others get the length 1.
 
-    Parameters
-    ----------
-    values : pa.Array
-        Vectors or lists of vectors, of a type with `items_of`.
-    ids : uint64 array
-        Row id of each value.
-    metric : Metric
+    - `values`: Vectors or lists of vectors, of a type with `items_of`.
+    - `ids` (uint64 array): Row id of each value.
     """
     dtype = items_of(values.type)
     assert dtype is not None, "the caller has checked the type"
@@ -447,14 +436,7 @@ _QUANTIZER_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class _Sampler:
-    """Reads samples of a column.
-
-    Attributes
-    ----------
-    task : FragmentTask
-    path : tuple of Field
-    metric : Metric
-    """
+    """Reads samples of a column."""
 
     task: FragmentTask
     path: tuple[Field, ...]
@@ -527,11 +509,8 @@ def train(
 ) -> dict[str, Any]:
     """Return the parameters with a model; see `Builder.train`.
 
-    Raises
-    ------
-    InvalidInputError, UnsupportedTypeError
-        The parameters do not belong to the column.
-    CorruptFileError, CorruptTableError, StorageError
+    Raises CorruptFileError, CorruptTableError, StorageError. Raises InvalidInputError,
+    UnsupportedTypeError: the parameters do not belong to the column.
     """
     chosen: VectorParameters = parameters[PARAMETERS]
     if chosen.has_graphs:

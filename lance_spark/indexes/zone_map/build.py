@@ -63,9 +63,7 @@ def _merge(
 def _check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
     """Compare a segment of a ZONEMAP index with its rows.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     import pyarrow.compute as pc
 

@@ -86,14 +86,8 @@ def write(
 ) -> None:
     """Write the file of an index.
 
-    Parameters
-    ----------
-    segment : SegmentWriter
-    values : pa.Array
-    addresses : uint64 array
-        Row address of each value, increasing.
-    rows_per_zone : int
-        Live rows of a zone.
+    - `addresses` (uint64 array): Row address of each value, increasing.
+    - `rows_per_zone`: Live rows of a zone.
     """
     zones = ZonedRows.of(addresses, rows_per_zone)
     schema = schema_of(values.type)
@@ -276,9 +270,7 @@ def cached_zones(files: IndexFiles) -> pa.Table | None:
 def read_file(files: IndexFiles) -> pa.Table:
     """Return the zones of a file. The column `counted` says whether null counts are exact.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
+    Raises CorruptFileError, MissingFileError, StorageError.
     """
     with closing(files.open(FILE)) as file:
         fields = {field.name: field for field in file.schema.fields}

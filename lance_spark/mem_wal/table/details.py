@@ -383,16 +383,10 @@ _Segments = dict[str, list[table_pb2.IndexMetadata]]
 def catch_up_indexes(builder: ManifestBuilder, planned: Manifest) -> None:
     """Set the generations that the indexes of the next version have.
 
-    Parameters
-    ----------
-    builder : ManifestBuilder
-        The operation has been applied to it.
-    planned : Manifest
-        The version that the operation was planned on.
+    - `builder`: The operation has been applied to it.
+    - `planned`: The version that the operation was planned on.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     # Most tables have no MemWAL: their index section is not parsed.
     base = builder.base

@@ -181,18 +181,11 @@ def check_commit(store: ObjectStore, builder: ManifestBuilder, operation: Operat
 
     Without MemWAL, there is no request.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
-    builder : ManifestBuilder
-        The operation has been applied to it.
+    - `store`: Root of the branch.
+    - `builder`: The operation has been applied to it.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        See the table above.
-    CorruptTableError, CorruptFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, StorageError. Raises UnsupportedFeatureError: see
+    the table above.
     """
     base = builder.base
     if base is None or not (
@@ -234,20 +227,12 @@ def _record_field_ids(base: Manifest, new: table_pb2.Manifest) -> None:
 def check_no_shards(store: ObjectStore, manifest: Manifest, change: str) -> None:
     """Raise an error for a change after which the shards of a MemWAL would not fit the table.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
-    manifest : Manifest
-        The newest version.
-    change : str
-        The refused change, for example "the table cannot be overwritten".
+    - `store`: Root of the branch.
+    - `manifest`: The newest version.
+    - `change`: The refused change, for example "the table cannot be overwritten".
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The table has a MemWAL with shards.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises UnsupportedFeatureError: the table has a MemWAL
+    with shards.
     """
     if find_index(read_section(manifest)) is not None:
         _check_no_shards(store, change)
@@ -266,19 +251,11 @@ def _check_no_shards(store: ObjectStore, change: str) -> None:
 def check_no_fresh_rows(store: ObjectStore, details: MemWalDetails, change: str) -> None:
     """Raise an error if a shard has rows that are not in the base table.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
-    details : MemWalDetails
-        Of the newest version, which is read before the shards.
-    change : str
-        The refused change, for example "rows cannot be changed".
+    - `store`: Root of the branch.
+    - `details`: Of the newest version, which is read before the shards.
+    - `change`: The refused change, for example "rows cannot be changed".
 
-    Raises
-    ------
-    UnsupportedFeatureError
-    CorruptFileError, StorageError
+    Raises UnsupportedFeatureError, CorruptFileError, StorageError.
     """
     fresh = next(shards_with_fresh_rows(store, details.compacted), None)
     if fresh is not None:
@@ -416,10 +393,7 @@ def _content(
 def check_rows(table: OpenTable) -> None:
     """Raise an error for a change of rows while rows of the MemWAL are not in the base table.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-    CorruptTableError, CorruptFileError, StorageError
+    Raises UnsupportedFeatureError, CorruptTableError, CorruptFileError, StorageError.
     """
     details = details_of(table.manifest)
     if details is None or not any(shards_with_fresh_rows(table.store, details.compacted)):
@@ -433,11 +407,7 @@ def check_rows(table: OpenTable) -> None:
 def check_schema(table: OpenTable, change: str) -> None:
     """Raise an error for a change of columns, such as "column 'a' cannot be cast".
 
-    Raises
-    ------
-    UnsupportedFeatureError
-    CorruptTableError
-        The indexes cannot be read.
+    Raises UnsupportedFeatureError. Raises CorruptTableError: the indexes cannot be read.
     """
     if details_of(table.manifest) is not None:
         raise schema_refusal(table.store, change)
@@ -446,11 +416,7 @@ def check_schema(table: OpenTable, change: str) -> None:
 def check_droppable(table: OpenTable, fields: Collection[int]) -> None:
     """Raise an error if the MemWAL needs one of the fields with some ids.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-    CorruptTableError
-        The indexes cannot be read.
+    Raises UnsupportedFeatureError. Raises CorruptTableError: the indexes cannot be read.
     """
     details = details_of(table.manifest)
     if details is None:

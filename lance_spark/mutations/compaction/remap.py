@@ -46,16 +46,10 @@ _GRAPH_ROWS = 1 << 17
 class _SegmentTask(FragmentTask):
     """Has a segment and the rows that moved.
 
-    Attributes
-    ----------
-    index : table_pb2.IndexMetadata
-    moves : tuple of RemappedRows
-        Without their addresses, which follow from the fragments.
-    left_out : tuple of int
-        Old fragments whose rows the segment does not cover, or has old values of. pylance would
-        find these rows by old values once another segment covers the new fragments.
-    version : tuple of int
-        File version of the table.
+    - `moves`: Without their addresses, which follow from the fragments.
+    - `left_out`: Old fragments whose rows the segment does not cover, or has old values of. pylance
+      would find these rows by old values once another segment covers the new fragments.
+    - `version`: File version of the table.
     """
 
     index: table_pb2.IndexMetadata
@@ -68,10 +62,7 @@ class _SegmentTask(FragmentTask):
 class GraphTask(_SegmentTask):
     """Builds the graphs of some partitions of a segment.
 
-    Attributes
-    ----------
-    numbers : tuple of int
-        Of the partitions.
+    - `numbers`: Of the partitions.
     """
 
     numbers: tuple[int, ...]
@@ -79,9 +70,7 @@ class GraphTask(_SegmentTask):
     def run(self) -> BuiltPart:
         """Write a file with the graphs.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+        Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
         """
         remapping = remapping_of(self.index)
         assert remapping is not None
@@ -102,10 +91,7 @@ class GraphTask(_SegmentTask):
 class RemapTask(_SegmentTask):
     """Writes the files of one segment again.
 
-    Attributes
-    ----------
-    parts : tuple of BuiltPart
-        Its graphs, if they are built already.
+    - `parts`: Its graphs, if they are built already.
     """
 
     parts: tuple[BuiltPart, ...] = ()
@@ -113,9 +99,7 @@ class RemapTask(_SegmentTask):
     def run(self) -> RewrittenIndex | None:
         """Write the files; return None if the segment cannot be rewritten, or is damaged.
 
-        Raises
-        ------
-        CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+        Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
         """
         result = self._run()
         progress.advance(unit="segments")
@@ -158,14 +142,8 @@ def remapped(
 ) -> list[RewrittenIndex]:
     """Rewrite the indexes that hold addresses of moved rows, as far as `is_rewritten` says.
 
-    Parameters
-    ----------
-    paths : TablePaths
-    manifest : Manifest
-        The newest version.
-    moves : sequence of RemappedRows
-    runner : Runner
-        Runs the tasks of large segments.
+    - `manifest`: The newest version.
+    - `runner`: Runs the tasks of large segments.
     """
     section = checked_section(paths, manifest)
     # With a fragment reuse index, the addresses in an index can be older than the last compaction.

@@ -71,10 +71,8 @@ class CompactionRun:
 
     Use as a context: its end deletes files that were not committed.
 
-    Parameters
-    ----------
-    commit_options : CommitOptions, optional
-        In the second half of its `conflict_retries` attempts, changed groups can be omitted.
+    - `commit_options`: In the second half of its `conflict_retries` attempts, changed groups can be
+      omitted.
     """
 
     def __init__(
@@ -110,17 +108,10 @@ class CompactionRun:
 
         See `plan_compaction` and `commit_compaction`.
 
-        Parameters
-        ----------
-        table : OpenTable
-            The newest version.
-        excluded : collection of int
-            Further fragments that stay, unless they are rewritten already.
+        - `table`: The newest version.
+        - `excluded`: Further fragments that stay, unless they are rewritten already.
 
-        Returns
-        -------
-        Manifest
-            The new version; that of `table` if no fragment needs a rewrite.
+        Returns the new version; that of `table` if no fragment needs a rewrite.
         """
         self._discard_changed(table)
         self._table = table

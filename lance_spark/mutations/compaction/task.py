@@ -273,12 +273,9 @@ class RefusedGroup(Written):
 class CompactionGroupTask(FragmentTask):
     """A group of fragments that one task rewrites. Can be pickled; holds no manifest.
 
-    Attributes
-    ----------
-    fragments : tuple of Fragment
-        With increasing ids.
-    targets : tuple of int or None
-        Targets of the new files, used in turn: ids of base paths, or None for the table itself.
+    - `fragments`: With increasing ids.
+    - `targets`: Targets of the new files, used in turn: ids of base paths, or None for the table
+      itself.
     """
 
     schema: Schema
@@ -297,9 +294,7 @@ class CompactionGroupTask(FragmentTask):
     def run(self) -> CompactionResult:
         """Write the new fragments; delete them after an error.
 
-        Raises
-        ------
-        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        Raises CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError.
         """
         paths = self.open_paths()
         writer = rewrite_writer(

@@ -74,12 +74,7 @@ class IndexCheck:
 class SegmentCheck:
     """The result of a check of one segment; the attributes are those of `IndexCheck`.
 
-    Attributes
-    ----------
-    uuid : str
-        Name of the segment's folder.
-    num_rows, missing, wrong, stale : int
-    problems : tuple of str
+    - `uuid`: Name of the segment's folder.
     """
 
     uuid: str
@@ -99,14 +94,8 @@ class SegmentCheck:
 class CheckTask(FragmentTask):
     """Checks one segment against the fragments that it covers.
 
-    Attributes
-    ----------
-    path : tuple of Field
-        The fields from the top-level field to the column.
-    segment : table_pb2.IndexMetadata
-    stable_row_ids : bool
-    moved : MovedRows
-        Rows that compactions moved since the segment was written.
+    - `path`: The fields from the top-level field to the column.
+    - `moved`: Rows that compactions moved since the segment was written.
     """
 
     path: tuple[Field, ...]
@@ -119,9 +108,7 @@ class CheckTask(FragmentTask):
 
         Damaged and missing files of the index are problems, those of the table are errors.
 
-        Raises
-        ------
-        CorruptFileError, CorruptTableError, StorageError
+        Raises CorruptFileError, CorruptTableError, StorageError.
         """
         segment = self.segment
         documents = documents_of(indexes.type_of_index(segment))
@@ -167,13 +154,9 @@ def check_index(table: OpenTable, name: str) -> IndexCheck:
 def plan_check(table: OpenTable, name: str) -> list[CheckTask]:
     """Return a task for each segment of an index.
 
-    Raises
-    ------
-    InvalidInputError
-        The index does not exist, its column was dropped, or its type cannot be checked.
-    UnsupportedFeatureError
-        The version of the index is unknown.
-    CorruptTableError, CorruptFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, StorageError. Raises InvalidInputError: the index
+    does not exist, its column was dropped, or its type cannot be checked. Raises
+    UnsupportedFeatureError: the version of the index is unknown.
     """
     section = indexes.section_of(table.manifest)
     segments = [index for index in section.indices if index.name == name]

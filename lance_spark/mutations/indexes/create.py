@@ -60,24 +60,14 @@ class IndexConfig:
 class IndexRequest:
     """An index to create.
 
-    Attributes
-    ----------
-    column : str
-        Name of a column, or dotted path of a child of structs.
-    index_type : str
-        Such as ``BTREE``; in any case.
-    name : str or None
-        ``<column>_idx`` by default.
-    replace : bool
-        Whether an index of the same name is replaced.
-    train : bool
-        Whether the index covers the rows of the version; else it is empty.
-    fragment_ids : collection of int or None
-        The fragments to cover; None for all.
-    num_segments : int
-        Most segments. Each is written by one task.
-    options : mapping of str to object
-        Parameters of the type.
+    - `column`: Name of a column, or dotted path of a child of structs.
+    - `index_type`: Such as ``BTREE``; in any case.
+    - `name`: ``<column>_idx`` by default.
+    - `replace`: Whether an index of the same name is replaced.
+    - `train`: Whether the index covers the rows of the version; else it is empty.
+    - `fragment_ids`: The fragments to cover; None for all.
+    - `num_segments`: Most segments. Each is written by one task.
+    - `options`: Parameters of the type.
     """
 
     column: str
@@ -93,10 +83,8 @@ class IndexRequest:
 def config_of(index_type: object, options: Mapping[str, Any]) -> IndexConfig:
     """Return the type and options of a call; the type may be a configuration.
 
-    Raises
-    ------
-    InvalidInputError
-        Options are given beside a configuration, or the type is neither a string nor one.
+    Raises InvalidInputError: options are given beside a configuration, or the type is neither a
+    string nor one.
     """
     if isinstance(index_type, str):
         return IndexConfig(index_type, options)
@@ -136,12 +124,8 @@ def create_index(
 def plan_index(table: OpenTable, request: IndexRequest) -> list[IndexTask]:
     """Return the tasks that write the segments of an index.
 
-    Raises
-    ------
-    InvalidInputError
-        The column or a fragment does not exist, or an index has the name and is not replaced.
-    UnsupportedTypeError
-        Indexes of the type do not take the column.
+    Raises InvalidInputError: the column or a fragment does not exist, or an index has the name and
+    is not replaced. Raises UnsupportedTypeError: indexes of the type do not take the column.
     """
     check_writable(table)
     builder = builder_of(request.index_type)
@@ -177,16 +161,9 @@ def trained(
 
     There are no fragments if there is nothing to learn from: the index is empty.
 
-    Parameters
-    ----------
-    table : OpenTable
-    builder : Builder
-    path : tuple of Field
-        The fields from the top-level field to the column.
-    fragments : sequence of Fragment
-        Those that the index is to cover.
-    parameters : dict
-        As `Builder.parameters` returns them.
+    - `path`: The fields from the top-level field to the column.
+    - `fragments`: Those that the index is to cover.
+    - `parameters`: As `Builder.parameters` returns them.
     """
     if builder.train is None:
         return fragments, parameters
@@ -197,11 +174,7 @@ def trained(
 def current_fragments(table: OpenTable) -> Sequence[Fragment]:
     """Return the fragments of a version with their row counts.
 
-    Raises
-    ------
-    CorruptTableError
-        Two fragments have the same id.
-    CorruptFileError, StorageError
+    Raises CorruptFileError, StorageError. Raises CorruptTableError: two fragments have the same id.
     """
     fragments = counted_fragments(table.paths, table.manifest)
     check_unique(fragments, table.manifest.name)
@@ -219,12 +192,8 @@ def segment_tasks(
 ) -> list[IndexTask]:
     """Return tasks that together cover fragments and segments; one task if there are none.
 
-    Parameters
-    ----------
-    num_segments : int
-        Most tasks.
-    merged : sequence of MergedSegment
-        Existing segments. If a task would only copy one segment, there is no such task.
+    - `num_segments`: Most tasks.
+    - `merged`: Existing segments. If a task would only copy one segment, there is no such task.
     """
     manifest = table.manifest
     return [
@@ -266,19 +235,10 @@ def commit_index(
 
     If the commit fails, the files of the segments are deleted.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The version that the segments were planned on.
-    request : IndexRequest
-    segments : sequence of IndexMetadata
-        As the tasks return them. They get the name and the version.
-    options : CommitOptions
+    - `table`: The version that the segments were planned on.
+    - `segments`: As the tasks return them. They get the name and the version.
 
-    Raises
-    ------
-    LanceError
-        Errors of `commit`.
+    Raises LanceError: errors of `commit`.
     """
     name = request.name or f"{request.column}_idx"
     for segment in segments:
@@ -297,20 +257,11 @@ def commit_segments(
 
     If the commit fails, the files of the segments are deleted.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The version that the segments were planned on.
-    segments : sequence of IndexMetadata
-        New segments. They get the version.
-    removed : sequence of IndexMetadata
-        Segments that the new ones replace. Cleanup deletes their files.
-    options : CommitOptions
+    - `table`: The version that the segments were planned on.
+    - `segments`: New segments. They get the version.
+    - `removed`: Segments that the new ones replace. Cleanup deletes their files.
 
-    Raises
-    ------
-    LanceError
-        Errors of `commit`.
+    Raises LanceError: errors of `commit`.
     """
     for segment in segments:
         segment.dataset_version = table.version
@@ -352,9 +303,7 @@ def _indexed_path(table: OpenTable, column: str, builder: Builder) -> tuple[Fiel
 def check_column(table: OpenTable, path: tuple[Field, ...], builder: Builder) -> None:
     """Raise an error if indexes of a type do not take a column.
 
-    Raises
-    ------
-    InvalidInputError, UnsupportedTypeError
+    Raises InvalidInputError, UnsupportedTypeError.
     """
     column = ".".join(node.name for node in path)
     if any(node.logical_type != "struct" for node in path[:-1]):

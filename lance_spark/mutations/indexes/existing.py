@@ -244,11 +244,8 @@ def _field_names(manifest: Manifest) -> Mapping[int, str]:
 def index_statistics(table: OpenTable, name: str) -> dict[str, Any]:
     """Return numbers about an index; see `Dataset.index_statistics`.
 
-    Raises
-    ------
-    InvalidInputError
-        The index does not exist.
-    CorruptTableError, CorruptFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, StorageError. Raises InvalidInputError: the index
+    does not exist.
     """
     described = [index for index in describe_indices(table) if index.name == name]
     if not described:

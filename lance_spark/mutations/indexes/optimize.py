@@ -80,20 +80,11 @@ def num_outdated(
 ) -> int:
     """Return the number of newest segments of which some may have older values of new rows.
 
-    Parameters
-    ----------
-    table : OpenTable
-    type_name : str
-    segments : sequence of IndexMetadata
-        Of one index.
-    new : sequence of Fragment
-        Fragments that another segment is to cover.
-    moved : MovedRows, optional
-        The rows that compactions moved, if the table records them.
+    - `segments`: Of one index.
+    - `new`: Fragments that another segment is to cover.
+    - `moved`: The rows that compactions moved, if the table records them.
 
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, StorageError.
     """
     if not registry.type_built_as(type_name).adds_answers or not new or not segments:
         return 0
@@ -133,13 +124,8 @@ def num_outdated(
 def _is_before(table: OpenTable, version: int, origins: BitMap) -> bool:
     """Return whether a segment can have old addresses of rows that a compaction moved since.
 
-    Parameters
-    ----------
-    table : OpenTable
-    version : int
-        The version that the segment was built on.
-    origins : BitMap
-        The fragments that the rows were in before.
+    - `version`: The version that the segment was built on.
+    - `origins`: The fragments that the rows were in before.
     """
     if not origins:
         return False
@@ -159,20 +145,10 @@ def last_rewrite(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) 
     Compactions may have moved these rows to other fragments since. Versions that are not newer than
     one of the segments are not looked at.
 
-    Parameters
-    ----------
-    table : OpenTable
-    segments : sequence of IndexMetadata
-        Of one index.
+    - `segments`: Of one index.
 
-    Returns
-    -------
-    int or None
-        None if no version did that still exists, but others were removed or are too many.
-
-    Raises
-    ------
-    CorruptTableError, StorageError
+    Returns None if no version did that still exists, but others were removed or are too many.
+    Raises CorruptTableError, StorageError.
     """
     built_on = min((segment.dataset_version for segment in segments), default=table.version)
     if not built_on < table.version:
@@ -200,15 +176,8 @@ def _rewrites(
 ) -> bool:
     """Return whether a transaction rewrote values of some fields in place.
 
-    Parameters
-    ----------
-    table : OpenTable
-    manifest : Manifest
-        The version that the transaction made.
-    transaction : Transaction
-    before : ManifestLocation or None
-        The version before it; None if it does not exist any more.
-    field_ids : collection of int
+    - `manifest`: The version that the transaction made.
+    - `before`: The version before it; None if it does not exist any more.
     """
     operation, fields = transaction.operation, manifest.message.fields
     if operation.name != "merge":
@@ -237,19 +206,12 @@ _LOG = logging.getLogger(__name__)
 class OptimizeRequest:
     """Indexes to extend.
 
-    Attributes
-    ----------
-    names : sequence of str or None
-        None for all indexes whose type can be created.
-    num_indices_to_merge : int
-        Newest segments of each index that are merged with the new rows.
-    retrain : bool
-        Whether all segments are written again from the rows.
-    num_segments : int or None
-        Most new segments of each index. None for as few as possible of those that are merged, and
-        one for each task that runs at once of others.
-    parallelism : int
-        Number of tasks that run at once.
+    - `names`: None for all indexes whose type can be created.
+    - `num_indices_to_merge`: Newest segments of each index that are merged with the new rows.
+    - `retrain`: Whether all segments are written again from the rows.
+    - `num_segments`: Most new segments of each index. None for as few as possible of those that are
+      merged, and one for each task that runs at once of others.
+    - `parallelism`: Number of tasks that run at once.
     """
 
     names: Sequence[str] | None = None
@@ -287,12 +249,8 @@ def extend(
 ) -> Manifest:
     """Write and commit the new segments of indexes; return the new version, if there are any.
 
-    Raises
-    ------
-    InvalidInputError
-        An index does not exist, or its type cannot be created.
-    LanceError
-        Errors of tasks and of `commit`.
+    Raises InvalidInputError: an index does not exist, or its type cannot be created. Raises
+    LanceError: errors of tasks and of `commit`.
     """
     extensions = plan_extensions(table, request)
     tasks = [task for extension in extensions for task in extension.tasks]
@@ -327,9 +285,7 @@ def extend(
 def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extension]:
     """Return the new segments of indexes that do not cover all fragments.
 
-    Raises
-    ------
-    InvalidInputError, CorruptTableError, StorageError
+    Raises InvalidInputError, CorruptTableError, StorageError.
     """
     check_writable(table)
     check_least("num_indices_to_merge", request.num_indices_to_merge, 0)
@@ -395,10 +351,7 @@ def _extension(
 ) -> Extension | None:
     """Return the new segments of an index; None if there is nothing to do.
 
-    Parameters
-    ----------
-    narrowed : collection of bytes
-        Ids of the segments that lack rows of fragments which their stored bitmaps name.
+    - `narrowed`: Ids of the segments that lack rows of fragments which their stored bitmaps name.
     """
     # The zones of rows that moved do not exist any more: a new segment replaces them.
     current = [segment for segment in segments if not _has_moved_zones(segment, moved)]

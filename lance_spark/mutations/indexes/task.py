@@ -48,14 +48,8 @@ from lance_spark.table.paths import TablePaths
 class MergedSegment:
     """An existing segment that becomes a part of a new one. Can be pickled.
 
-    Attributes
-    ----------
-    segment : table_pb2.IndexMetadata
-    fragments : tuple of Fragment
-        The fragments whose rows the new segment takes from it.
-    moved : MovedRows or None
-        Rows that compactions moved since the segment was written; None if unknown.
-    stable_row_ids : bool
+    - `fragments`: The fragments whose rows the new segment takes from it.
+    - `moved`: Rows that compactions moved since the segment was written; None if unknown.
     """
 
     segment: table_pb2.IndexMetadata
@@ -71,9 +65,7 @@ class MergedSegment:
     def source(self, task: FragmentTask, paths: TablePaths) -> SegmentSource:
         """Return the files of the segment, and the rows of them that stay.
 
-        Raises
-        ------
-        CorruptFileError, CorruptTableError, StorageError
+        Raises CorruptFileError, CorruptTableError, StorageError.
         """
         has_addresses = indexes.holds_addresses(self.segment, self.stable_row_ids)
         live = None
@@ -109,17 +101,9 @@ class RefusedSegment:
 class IndexTask(FragmentTask):
     """Writes one segment of an index over some fragments.
 
-    Attributes
-    ----------
-    path : tuple of Field
-        The fields from the top-level field to the column.
-    index_type : str
-    parameters : mapping of str to object
-    version : tuple of int
-        File version of the table.
-    stable_row_ids : bool
-    merged : tuple of MergedSegment
-        Existing segments whose rows the new segment has, too.
+    - `path`: The fields from the top-level field to the column.
+    - `version`: File version of the table.
+    - `merged`: Existing segments whose rows the new segment has, too.
     """
 
     path: tuple[Field, ...]
@@ -132,9 +116,7 @@ class IndexTask(FragmentTask):
     def run(self) -> table_pb2.IndexMetadata:
         """Write the files; return the segment without its name and version.
 
-        Raises
-        ------
-        CorruptFileError, CorruptTableError, UnsupportedTypeError, StorageError
+        Raises CorruptFileError, CorruptTableError, UnsupportedTypeError, StorageError.
         """
         builder = builder_of(self.index_type)
         paths = self.open_paths()

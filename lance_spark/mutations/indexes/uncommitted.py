@@ -59,12 +59,8 @@ from lance_spark.table.paths import INDICES, TablePaths
 def build_segment(table: OpenTable, request: IndexRequest) -> table_pb2.IndexMetadata:
     """Write one segment over some fragments; no version refers to its files.
 
-    Raises
-    ------
-    InvalidInputError
-        The fragments are not given, or there is no vector to train with.
-    LanceError
-        Errors of `plan_index` and of the task.
+    Raises InvalidInputError: the fragments are not given, or there is no vector to train with.
+    Raises LanceError: errors of `plan_index` and of the task.
     """
     if request.fragment_ids is None:
         raise InvalidInputError(
@@ -91,13 +87,8 @@ def merge_segments(
 
     They are merged from their files if that is possible; else the rows are read again.
 
-    Raises
-    ------
-    InvalidInputError
-        No segment is given, they are of several columns, types, metrics or tokenizers, or a
-        compaction has moved their rows.
-    LanceError
-        Errors of the task.
+    Raises InvalidInputError: no segment is given, they are of several columns, types, metrics or
+    tokenizers, or a compaction has moved their rows. Raises LanceError: errors of the task.
     """
     if not segments:
         raise InvalidInputError(f"{table.store.display}: give at least one segment of an index")
@@ -139,14 +130,10 @@ def commit_built(
 ) -> OpenTable:
     """Commit segments under one name, in place of the segments over the same fragments.
 
-    Raises
-    ------
-    InvalidInputError
-        No segment is given, they cover a fragment twice, they are of another column, their files
-        are not in the table, the name is that of an index of another column, or the segments of
-        the index would give other answers than each other.
-    LanceError
-        Errors of `commit`.
+    Raises InvalidInputError: no segment is given, they cover a fragment twice, they are of another
+    column, their files are not in the table, the name is that of an index of another column, or the
+    segments of the index would give other answers than each other. Raises LanceError: errors of
+    `commit`.
     """
     check_writable(table)
     field_id = table.schema.path(column)[-1].id

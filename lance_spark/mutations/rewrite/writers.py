@@ -277,14 +277,9 @@ _BATCH_ROWS = 65_536
 class HeldRows:
     """Rows that the commit writes. Can be pickled.
 
-    Attributes
-    ----------
-    targets : tuple of Target
-        Where the rows go.
-    stream : bytes
-        The rows, with all columns of the table, as an Arrow stream of one batch.
-    lineage : tuple of uint64 array
-        See `MovedRowsWriter.write`.
+    - `targets`: Where the rows go.
+    - `stream`: The rows, with all columns of the table, as an Arrow stream of one batch.
+    - `lineage` (tuple of uint64 array): See `MovedRowsWriter.write`.
     """
 
     targets: tuple[Target, ...]
@@ -312,19 +307,12 @@ class HeldRows:
 class RewrittenRows:
     """The result of a task. Small, and can be pickled.
 
-    Attributes
-    ----------
-    fragments : tuple of Fragment
-        New fragments of moved rows, with the lineage of these rows in tables with stable row ids.
-        Inserted rows may follow them.
-    inserted : tuple of Fragment
-        New fragments of inserted rows alone.
-    rows : mapping of int to bytes
-        Old offsets of the moved and deleted rows by fragment, as Roaring bitmaps.
-    num_rows : int
-        Number of moved rows.
-    held : tuple of HeldRows
-        Moved rows that no fragment has yet.
+    - `fragments`: New fragments of moved rows, with the lineage of these rows in tables with stable
+      row ids. Inserted rows may follow them.
+    - `inserted`: New fragments of inserted rows alone.
+    - `rows`: Old offsets of the moved and deleted rows by fragment, as Roaring bitmaps.
+    - `num_rows`: Number of moved rows.
+    - `held`: Moved rows that no fragment has yet.
     """
 
     fragments: tuple[Fragment, ...] = ()
@@ -347,12 +335,9 @@ class _ValueSource:
 class RowRewriter:
     """Writes moved and inserted rows. Each task has one.
 
-    Parameters
-    ----------
-    given_names : sequence of str
-        Top-level columns whose values are given by default; the values of the others are read.
-    max_held : int
-        Bytes of rows that move up to which no file is written, if no row is inserted.
+    - `given_names`: Top-level columns whose values are given by default; the values of the others
+      are read.
+    - `max_held`: Bytes of rows that move up to which no file is written, if no row is inserted.
     """
 
     def __init__(
@@ -394,22 +379,13 @@ class RowRewriter:
     ) -> None:
         """Write rows with new values.
 
-        Parameters
-        ----------
-        addresses : uint64 array
-            Addresses of live rows.
-        values : pa.RecordBatch
-            The given columns, in the types that a writer of the table accepts.
-        given_names : sequence of str, optional
-            Names of the given columns, if they differ from the default.
+        - `addresses` (uint64 array): Addresses of live rows.
+        - `values`: The given columns, in the types that a writer of the table accepts.
+        - `given_names`: Names of the given columns, if they differ from the default.
 
-        Raises
-        ------
-        InvalidInputError
-            An address occurs twice, or is not that of a live row; or a column that must not be
-            null has nulls.
-        SchemaMismatchError
-            A column is missing, unknown, or of another type.
+        Raises InvalidInputError: an address occurs twice, or is not that of a live row; or a column
+        that must not be null has nulls. Raises SchemaMismatchError: a column is missing, unknown,
+        or of another type.
         """
         if len(addresses) != values.num_rows:
             raise InvalidInputError(f"{len(addresses)} addresses for {values.num_rows} rows")
@@ -427,10 +403,7 @@ class RowRewriter:
     def mark_deleted(self, addresses: UInt64Array) -> None:
         """Record rows that the commit deletes and that are not written again.
 
-        Raises
-        ------
-        InvalidInputError
-            An address occurs twice.
+        Raises InvalidInputError: an address occurs twice.
         """
         self._add(addresses)
         self._num_rows -= len(addresses)
@@ -438,10 +411,7 @@ class RowRewriter:
     def insert(self, values: pa.RecordBatch) -> None:
         """Write new rows.
 
-        Parameters
-        ----------
-        values : pa.RecordBatch
-            All columns, in the types that a writer of the table accepts.
+        - `values`: All columns, in the types that a writer of the table accepts.
         """
         self._write_held()
         if self._inserting is None:
@@ -617,15 +587,8 @@ class RowRewriter:
 def write_held(table: OpenTable, parts: Sequence[RewrittenRows], tag: bytes) -> list[RewrittenRows]:
     """Write the rows that tasks hold to as few fragments as possible.
 
-    Returns
-    -------
-    list of RewrittenRows
-        The results of the tasks. The first that held rows has the fragments of all.
-
-    Raises
-    ------
-    StorageError
-        No file is left.
+    Returns the results of the tasks. The first that held rows has the fragments of all. Raises
+    StorageError: no file is left.
     """
     results = list(parts)
     holding = [index for index, part in enumerate(results) if part.held]

@@ -197,27 +197,18 @@ def plan_delete(
 ) -> list[DeleteTask]:
     """Cut a deletion into tasks.
 
-    Parameters
-    ----------
-    filters : iterable of (column, operator, value) or Predicate, optional
-        Rows that meet all of them are deleted: all rows without filters.
-    rows : mapping of int to int64 array or BitMap, optional
-        Offsets by fragment of the rows that can be deleted; all rows by default.
-    fragments_per_task : int, optional
-        By default small fragments share a task, which reads them together, and each large
-        fragment has a task.
-    rows_per_task : int, optional
-        Rows up to which fragments share a task by default.
-    check : callable
-        Raises an error for a table whose rows must not change. A compaction of a MemWAL has
-        `check_rows_writable`.
+    - `filters` (iterable of (column, operator, value) or Predicate): Rows that meet all of them are
+      deleted: all rows without filters.
+    - `rows` (mapping of int to int64 array or BitMap): Offsets by fragment of the rows that can be
+      deleted; all rows by default.
+    - `fragments_per_task`: By default small fragments share a task, which reads them together, and
+      each large fragment has a task.
+    - `rows_per_task`: Rows up to which fragments share a task by default.
+    - `check`: Raises an error for a table whose rows must not change. A compaction of a MemWAL has
+      `check_rows_writable`.
 
-    Raises
-    ------
-    InvalidInputError
-        A filter cannot be parsed, or the version has no such fragment.
-    UnsupportedFeatureError, UnsupportedError
-        The table needs a newer release.
+    Raises InvalidInputError: a filter cannot be parsed, or the version has no such fragment. Raises
+    UnsupportedFeatureError, UnsupportedError: the table needs a newer release.
     """
     check(table, data_files=False)
     conditions = parse_conditions(table, filters)

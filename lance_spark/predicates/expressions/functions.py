@@ -345,10 +345,7 @@ def choice(
 ) -> Expression:
     """Return the value of the first branch whose condition is true, in the common type.
 
-    Raises
-    ------
-    NoCommonTypeError
-        The values have no common type.
+    Raises NoCommonTypeError: the values have no common type.
     """
     values = _in_common_type([*(value for _, value in branches), otherwise], settings)
     conditions = [condition for condition, _ in branches]

@@ -62,10 +62,7 @@ class Expression(ABC):
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the value of each row of a batch.
 
-        Raises
-        ------
-        EvaluationError
-            Spark raises an error for one of the rows.
+        Raises EvaluationError: Spark raises an error for one of the rows.
         """
 
     @abstractmethod
@@ -165,14 +162,8 @@ class Truth(Expression):
 class Call(Expression):
     """The result of a kernel for the values of arguments.
 
-    Attributes
-    ----------
-    name : str
-        The name of the kernel. A name, and not the kernel, because a call is pickled.
-    args : tuple of Expression
-    result : pa.DataType
-    detail : object
-        Another argument of the kernel: a hashable value that is the same for all rows.
+    - `name`: The name of the kernel. A name, and not the kernel, because a call is pickled.
+    - `detail`: Another argument of the kernel: a hashable value that is the same for all rows.
     """
 
     name: str
@@ -204,11 +195,8 @@ class Call(Expression):
 class Choice(Expression):
     """The value of the first branch whose condition is true.
 
-    Attributes
-    ----------
-    branches : tuple of (Predicate, Expression)
-    otherwise : Expression
-        Has the same type as all branches.
+    - `branches`: Tuple of (Predicate, Expression).
+    - `otherwise`: Has the same type as all branches.
     """
 
     branches: tuple[tuple[Predicate, Expression], ...]
@@ -249,10 +237,7 @@ Builder = Callable[[Sequence[Expression], SqlSettings], Expression]
 def folded(expression: Expression) -> Expression:
     """Return an expression without columns as a literal; other expressions as they are.
 
-    Raises
-    ------
-    EvaluationError
-        The evaluation fails.
+    Raises EvaluationError: the evaluation fails.
     """
     if isinstance(expression, Literal) or next(iter(expression.columns()), None) is not None:
         return expression

@@ -209,10 +209,8 @@ def bind(
 ) -> Predicate:
     """Return the predicate of a syntax tree; if `pylance_dialect`, with functions of pylance.
 
-    Raises
-    ------
-    InvalidInputError
-        The tree is not a condition, a column is not found, or an operation is not supported.
+    Raises InvalidInputError: the tree is not a condition, a column is not found, or an operation is
+    not supported.
     """
     if isinstance(tree, Value) and tree.typed.value is None:
         raise error(text, tree.offset, "null is not a condition for Spark; write false")
@@ -229,10 +227,8 @@ def bind_value(
 ) -> Expression | Column:
     """Return the value of a syntax tree for each row: a column, or an expression.
 
-    Raises
-    ------
-    InvalidInputError
-        A column is not found, or an operation or the type of the value is not supported.
+    Raises InvalidInputError: a column is not found, or an operation or the type of the value is not
+    supported.
     """
     operand = _Binder(text, schema, settings, pylance_dialect).operand(tree)
     if isinstance(operand, Column):

@@ -59,11 +59,8 @@ _INT64 = range(-(1 << 63), 1 << 63)
 def value_of(operand: Operand) -> Expression:
     """Return an operand as an expression.
 
-    Raises
-    ------
-    NoCommonTypeError
-        The operand is an interval of years or months, or a column of a type that Spark does not
-        have.
+    Raises NoCommonTypeError: the operand is an interval of years or months, or a column of a type
+    that Spark does not have.
     """
     if isinstance(operand, Interval):
         operand = operand.typed()
@@ -77,10 +74,7 @@ def value_of(operand: Operand) -> Expression:
 def operand_of(expression: Expression) -> Operand:
     """Return an expression as the simplest operand: a literal, a column or a condition if possible.
 
-    Raises
-    ------
-    EvaluationError
-        The expression has only literals, and its evaluation fails.
+    Raises EvaluationError: the expression has only literals, and its evaluation fails.
     """
     result = folded(expression)
     if isinstance(result, Literal):
@@ -104,10 +98,7 @@ def as_predicate(value: Expression) -> Predicate:
 def as_typed(operand: Operand) -> Operand:
     """Return an interval as a literal for comparisons, and other operands as they are.
 
-    Raises
-    ------
-    NoCommonTypeError
-        It is an interval of years or months.
+    Raises NoCommonTypeError: it is an interval of years or months.
     """
     return operand.typed() if isinstance(operand, Interval) else operand
 
@@ -115,9 +106,7 @@ def as_typed(operand: Operand) -> Operand:
 def operate(op: str, operands: Sequence[Operand], settings: SqlSettings) -> Operand:
     """Return the result of an operator of `syntax.Apply` for one or two operands.
 
-    Raises
-    ------
-    NoCommonTypeError, CastError, EvaluationError
+    Raises NoCommonTypeError, CastError, EvaluationError.
     """
     if len(operands) == 1:
         if isinstance(operands[0], Interval) and op in ("negative", "positive"):
@@ -148,9 +137,7 @@ def operate(op: str, operands: Sequence[Operand], settings: SqlSettings) -> Oper
 def compare(op: Op, left: Operand, right: Operand, settings: SqlSettings) -> Predicate:
     """Return the comparison of two operands, both computed for each row.
 
-    Raises
-    ------
-    NoCommonTypeError, CastError
+    Raises NoCommonTypeError, CastError.
     """
     a, b = value_of(left), value_of(right)
     bound = _integer_bound(a, op, b)
@@ -168,10 +155,7 @@ def _in_common_type(
 ) -> tuple[Expression, Expression]:
     """Return both sides of a comparison, cast to their common type.
 
-    Raises
-    ------
-    NoCommonTypeError
-        A timestamp without a zone is compared with a literal that has a zone.
+    Raises NoCommonTypeError: a timestamp without a zone is compared with a literal that has a zone.
     """
     sides = casted(left, common, settings), casted(right, common, settings)
     if common.equals(INSTANT) and any(isinstance(side, Literal) for side in sides):
@@ -223,9 +207,7 @@ def _integer_bound(left: Expression, op: Op, right: Expression) -> Predicate | N
 def null_safe_equal(left: Operand, right: Operand, settings: SqlSettings) -> Predicate:
     """Return the condition that two operands are equal, or both null.
 
-    Raises
-    ------
-    NoCommonTypeError, CastError
+    Raises NoCommonTypeError, CastError.
     """
     a, b = value_of(left), value_of(right)
     common = comparison_type(_literal_or_type(a), _literal_or_type(b), settings)
@@ -239,9 +221,7 @@ def null_safe_equal(left: Operand, right: Operand, settings: SqlSettings) -> Pre
 def is_in(value: Operand, items: Sequence[Operand], settings: SqlSettings) -> Predicate:
     """Return the condition that an operand equals one of some other operands.
 
-    Raises
-    ------
-    NoCommonTypeError, CastError
+    Raises NoCommonTypeError, CastError.
     """
     first, *item_expressions = (value_of(operand) for operand in (value, *items))
     common = list_type(
@@ -261,10 +241,7 @@ def is_in(value: Operand, items: Sequence[Operand], settings: SqlSettings) -> Pr
 def is_nan(operand: Operand, settings: SqlSettings) -> Predicate:
     """Return the condition that a number is NaN; false if it is null.
 
-    Raises
-    ------
-    NoCommonTypeError
-        The operand is not a number.
+    Raises NoCommonTypeError: the operand is not a number.
     """
     value = value_of(operand)
     if not is_number(value.dtype):
@@ -277,11 +254,8 @@ def is_nan(operand: Operand, settings: SqlSettings) -> Predicate:
 def call(name: str, operands: Sequence[Operand], settings: SqlSettings) -> Operand:
     """Return the result of a function of `FUNCTIONS` for operands.
 
-    Raises
-    ------
-    NoCommonTypeError
-        The number or the types of the arguments are wrong.
-    CastError, EvaluationError
+    Raises CastError, EvaluationError. Raises NoCommonTypeError: the number or the types of the
+    arguments are wrong.
     """
     counts, builder = FUNCTIONS[name]
     if len(operands) not in counts:

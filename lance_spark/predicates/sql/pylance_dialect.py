@@ -86,12 +86,8 @@ def is_function(name: str) -> bool:
 def call(name: str, operands: Sequence[Operand], settings: SqlSettings) -> Operand:
     """Return the result of a function of `is_function`, or of `regexp_like` with three arguments.
 
-    Raises
-    ------
-    NoCommonTypeError
-        The number or the types of the arguments are wrong.
-    ValueError
-        A pattern is not valid, or not supported.
+    Raises NoCommonTypeError: the number or the types of the arguments are wrong. Raises ValueError:
+    a pattern is not valid, or not supported.
     """
     if name in (*_DATES, *_TIMES):
         _check_count(name, operands, 0)

@@ -37,22 +37,15 @@ _REFUSED = (
 def join_nearest(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Give a DataFrame back: queries with the columns of their nearest rows.
 
-    Parameters
-    ----------
-    arguments : mapping
-        ``options`` of the table, with its path; ``column`` of vectors, and ``columns`` of the
-        result; ``k``, ``metric`` and ``how``, as `LanceTable.nearest_join` has them; ``settings``
-        of the session (`approximate_settings`); ``nearest``, other arguments of the search, and its
-        ``filter``, if it has them; and ``driver`` of the call. The call is given the
-        queries, whose last column has the vectors.
+    - `arguments`: ``options`` of the table, with its path; ``column`` of vectors, and ``columns``
+      of the result; ``k``, ``metric`` and ``how``, as `LanceTable.nearest_join` has them;
+      ``settings`` of the session (`approximate_settings`); ``nearest``, other arguments of the
+      search, and its ``filter``, if it has them; and ``driver`` of the call. The call is given the
+      queries, whose last column has the vectors.
 
-    Raises
-    ------
-    UnsupportedError
-        An option of the table chooses rows or columns, a name is a path, or the queries have a type
-        that tasks in Python do not get.
-    LanceError
-        As `LanceTable.nearest_join`.
+    Raises UnsupportedError: an option of the table chooses rows or columns, a name is a path, or
+    the queries have a type that tasks in Python do not get. Raises LanceError: as
+    `LanceTable.nearest_join`.
     """
     options = dict(arguments["options"])
     parsed = ReadOptions.parse(options)

@@ -93,11 +93,8 @@ def plan_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def commit_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Commit the changes of all tasks as one version.
 
-    Returns
-    -------
-    dict
-        The version. If another client has changed the same rows, and the statement can be planned
-        again, an error of the kind ``planned_again``.
+    Returns the version. If another client has changed the same rows, and the statement can be
+    planned again, an error of the kind ``planned_again``.
     """
     write = arguments["write"]
     try:
@@ -128,12 +125,8 @@ def _mode(table: OpenTable, write: Mapping[str, Any]) -> Mode:
     A statement without a condition changes all rows of each fragment, so the assigned columns can
     be written alone. For other statements, the number of changed rows is not known yet.
 
-    Raises
-    ------
-    InvalidOptionError
-        The mode that the session requests does not exist.
-    UnsupportedError
-        The statement cannot have this mode.
+    Raises InvalidOptionError: the mode that the session requests does not exist. Raises
+    UnsupportedError: the statement cannot have this mode.
     """
     if write["command"] != "UPDATE":
         return "rows"

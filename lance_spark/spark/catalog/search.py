@@ -281,10 +281,7 @@ class _SearchCall:
     def of_rows(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the reply of a search by the vectors of other rows.
 
-        Parameters
-        ----------
-        options : mapping
-            Options of the table alone.
+        - `options`: Options of the table alone.
         """
         from lance_spark.indexes.vectors.columns import VectorType
         from lance_spark.spark.read.reader import open_table

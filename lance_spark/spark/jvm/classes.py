@@ -203,12 +203,8 @@ def folder(setting: str | None = None) -> Path | None:
 def name_of(jvm: Any, loader: Any, sources: Mapping[str, str]) -> str | None:
     """Return the name of the file of sources in a JVM; None if no file may stand for them.
 
-    Parameters
-    ----------
-    loader : java.lang.ClassLoader
-        Finds Spark's classes.
-    sources : mapping of str to str
-        Texts by name, as they are compiled.
+    - `loader`: Finds Spark's classes.
+    - `sources`: Texts by name, as they are compiled.
     """
     kind = str(loader.getClass().getName())
     if kind not in _LOADERS:
@@ -349,21 +345,12 @@ def class_jar(
 ) -> bytes:
     """Return a jar of the sources: from a folder that keeps jars, or compiled in a JVM.
 
-    Parameters
-    ----------
-    jvm : py4j.java_gateway.JVMView
-        Has Spark's jars.
-    loader : java.lang.ClassLoader
-        Finds Spark's classes.
-    cache : Path, optional
-        The folder; without it, the sources are compiled.
-    files : collection of str, optional
-        Names of the files to compile; all files by default.
+    - `jvm`: Has Spark's jars.
+    - `loader`: Finds Spark's classes.
+    - `cache`: The folder; without it, the sources are compiled.
+    - `files`: Names of the files to compile; all files by default.
 
-    Raises
-    ------
-    py4j.protocol.Py4JJavaError
-        They cannot be compiled.
+    Raises py4j.protocol.Py4JJavaError: they cannot be compiled.
     """
     sources = sources_of(str(jvm.org.apache.spark.SparkBuildInfo.spark_version()), files)
     name = name_of(jvm, loader, sources) if cache else None
@@ -479,10 +466,7 @@ def extension_class(spark: Any) -> Any:
     """Return the class Extension of the session's JVM. The first call compiles it, unless compiled
     classes are kept.
 
-    Raises
-    ------
-    py4j.protocol.Py4JJavaError
-        It cannot be compiled.
+    Raises py4j.protocol.Py4JJavaError: it cannot be compiled.
     """
     extension = loaded_extension(spark)
     if extension is None:
@@ -529,10 +513,7 @@ def _add_jar(spark: Any, loader: Any) -> None:
 def conditions_class(spark: Any) -> Any:
     """Return the class Conditions of the session's JVM.
 
-    Returns
-    -------
-    java.lang.Class or None
-        None if this version of Spark is not supported, or cannot compile the class.
+    Returns None if this version of Spark is not supported, or cannot compile the class.
     """
     gateway = gateway_of(spark)
     if gateway not in _conditions:
@@ -543,10 +524,7 @@ def conditions_class(spark: Any) -> Any:
 def call_static(spark: Any, owner: Any, name: str, argument: Any) -> Any:
     """Call a static method by reflection: py4j's class loader does not find compiled classes.
 
-    Raises
-    ------
-    py4j.protocol.Py4JJavaError
-        The method raises.
+    Raises py4j.protocol.Py4JJavaError: the method raises.
     """
     jvm, gateway = jvm_of(spark), gateway_of(spark)
     types = gateway.new_array(jvm.java.lang.Class, 1)

@@ -24,10 +24,8 @@ _COLUMN = "jar"
 def enable_rules(spark: Any) -> None:
     """Add the rules to the sessions of the server, and the classes if the server lacks them.
 
-    Raises
-    ------
-    UnsupportedError
-        The server does not allow it, its Python lacks this package, or its executors lack Java.
+    Raises UnsupportedError: the server does not allow it, its Python lacks this package, or its
+    executors lack Java.
     """
     from pyspark.errors import PySparkException
 

@@ -288,15 +288,9 @@ def is_enabled(spark: SparkSession) -> bool:
 def check_worker_python(spark: Any) -> None:
     """Check that Python workers on the driver can import this package, once for each JVM.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        A classic session, not a client of Spark Connect.
+    - `spark`: A classic session, not a client of Spark Connect.
 
-    Raises
-    ------
-    UnsupportedError
-        They cannot. The message names the setting.
+    Raises UnsupportedError: they cannot. The message names the setting.
     """
     gateway = gateway_of(spark)
     if gateway in _checked:
@@ -423,21 +417,12 @@ def write_conf(
 ) -> str:
     """Write the jar and `lance-spark-defaults.conf` to a folder; return instructions.
 
-    Parameters
-    ----------
-    folder : Path
-        Is created if it is missing.
-    catalog : str
-        Name of the catalog that the settings define.
-    session_catalog : bool
-        Whether the settings extend the catalog of the session.
-    **options : str
-        Options of the catalog.
+    - `folder`: Is created if it is missing.
+    - `catalog`: Name of the catalog that the settings define.
+    - `session_catalog`: Whether the settings extend the catalog of the session.
+    - `**options`: Options of the catalog.
 
-    Raises
-    ------
-    InvalidOptionError
-        A name or a value cannot stand in a file of settings.
+    Raises InvalidOptionError: a name or a value cannot stand in a file of settings.
     """
     values = _catalog_settings(catalog, options)
     if session_catalog:

@@ -27,14 +27,9 @@ from lance_spark.predicates.tree import Predicate
 class OptionText:
     """The text of a predicate. Can be pickled.
 
-    Attributes
-    ----------
-    schema : Schema
-        Columns that it can name.
-    settings : SqlSettings
-        Settings that the planning process parses it with.
-    from_session : bool
-        Whether they are the settings of the session, not Spark's defaults.
+    - `schema`: Columns that it can name.
+    - `settings`: Settings that the planning process parses it with.
+    - `from_session`: Whether they are the settings of the session, not Spark's defaults.
     """
 
     option: str
@@ -54,12 +49,8 @@ class OptionText:
     ) -> OptionText:
         """Return a text with the settings that the planning process parses it with.
 
-        Parameters
-        ----------
-        session : SqlSettings, optional
-            Settings of the session, if the rule has sent them.
-        time_zone : str, optional
-            Value of the option timezone.
+        - `session`: Settings of the session, if the rule has sent them.
+        - `time_zone`: Value of the option timezone.
         """
         settings = session
         if settings is None:
@@ -73,11 +64,8 @@ class OptionText:
     def predicate(self) -> Predicate:
         """Return the predicate of the text.
 
-        Raises
-        ------
-        InvalidInputError
-            The text is not a predicate on the columns. If it is one under another setting of the
-            session, the error names the setting.
+        Raises InvalidInputError: the text is not a predicate on the columns. If it is one under
+        another setting of the session, the error names the setting.
         """
         try:
             return parse_predicate(self.text, self.schema, self.settings)
@@ -126,9 +114,7 @@ class OptionText:
     def check(self) -> None:
         """Refuse the text if the session of this task gives it another meaning.
 
-        Raises
-        ------
-        InvalidOptionError
+        Raises InvalidOptionError.
         """
         session = _session_of_task(self.settings)
         if session == self.settings:
@@ -155,15 +141,9 @@ class OptionText:
 def settings_of_session(conf: Mapping[str, str | None]) -> SqlSettings:
     """Return the settings of a session of the installed release of Spark.
 
-    Parameters
-    ----------
-    conf : mapping of str to str
-        Values by Spark's names. A missing name has the default of this release.
+    - `conf`: Values by Spark's names. A missing name has the default of this release.
 
-    Raises
-    ------
-    InvalidInputError
-        Spark does not allow a value.
+    Raises InvalidInputError: Spark does not allow a value.
     """
     if not _has_setting_for_doubled_quotes():
         # Spark 4.0 ignores a setting that it does not have.

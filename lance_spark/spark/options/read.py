@@ -162,13 +162,8 @@ _SEARCH_NAMES = tuple(declared_by(IndexSearchKeywords))
 class ReadOptions(ReadFields):
     """Options of a read.
 
-    Attributes
-    ----------
-    path : str
-    feed : mapping of str to str
-        Options of change feeds and streams, which `FeedOptions` parses.
-    storage_options : mapping, not shown by `repr`
-        Arguments of the fsspec file system.
+    - `feed`: Options of change feeds and streams, which `FeedOptions` parses.
+    - `storage_options` (mapping, not shown by `repr`): Arguments of the fsspec file system.
     """
 
     path: str
@@ -189,10 +184,8 @@ class ReadOptions(ReadFields):
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
         """Parse Spark's options.
 
-        Raises
-        ------
-        InvalidOptionError
-            An option is unknown, its value is invalid, or two options exclude each other.
+        Raises InvalidOptionError: an option is unknown, its value is invalid, or two options
+        exclude each other.
         """
         with naming_path(options):
             return cls._parse(options)
@@ -229,10 +222,7 @@ class ReadOptions(ReadFields):
 def with_offsets(options: Mapping[str, str], zone: str | None) -> dict[str, str]:
     """Return options whose times have an offset.
 
-    Parameters
-    ----------
-    zone : str or None
-        The zone of the session, for times without an offset if no option has a zone.
+    - `zone`: The zone of the session, for times without an offset if no option has a zone.
     """
     names = {option: SYNONYMS.get(option.lower(), option.lower()) for option in options}
     zones = [options[option] for option, name in names.items() if name == "timezone"]

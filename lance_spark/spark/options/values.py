@@ -39,26 +39,15 @@ _KEY = "option"
 class Option:
     """The declaration of an option.
 
-    Attributes
-    ----------
-    name : str
-        In lower case.
-    parse : Parser
-    text : str
-        What it does, in Markdown.
-    shown : str
-        The name as errors and the page of the options spell it.
-    spellings : tuple of str
-        Other names, which other connectors and formats have.
-    is_listed : bool
-        Whether errors name it. Options that only `LanceTable` sets are not listed.
-    is_internal : bool
-        Whether only the classes in the JVM set it: the page does not have it.
-    chooses : str
-        What of a table a read with it has: ``version``; ``columns`` of a version; ``rows`` of a
-        version, or how they are read; or ``nothing`` of these.
-    for_streams : bool
-        Whether streams and change feeds take it. If not, they refuse it.
+    - `name`: In lower case.
+    - `text`: What it does, in Markdown.
+    - `shown`: The name as errors and the page of the options spell it.
+    - `spellings`: Other names, which other connectors and formats have.
+    - `is_listed`: Whether errors name it. Options that only `LanceTable` sets are not listed.
+    - `is_internal`: Whether only the classes in the JVM set it: the page does not have it.
+    - `chooses`: What of a table a read with it has: ``version``; ``columns`` of a version; ``rows``
+      of a version, or how they are read; or ``nothing`` of these.
+    - `for_streams`: Whether streams and change feeds take it. If not, they refuse it.
     """
 
     name: str
@@ -93,12 +82,8 @@ def option(
 ) -> Any:
     """Return the field of a class of options.
 
-    Parameters
-    ----------
-    name : str
-        By default that of the field.
-    camel_case : bool
-        Whether the name is shown in camel case, as Spark and Delta have it.
+    - `name`: By default that of the field.
+    - `camel_case`: Whether the name is shown in camel case, as Spark and Delta have it.
     """
     others = (spellings, is_listed, is_internal, chooses, for_streams)
     return field(default=default, metadata={_KEY: (parse, text, name, camel_case, *others)})
@@ -115,10 +100,7 @@ def keyword_option(
 ) -> Any:
     """Return the field of an option that a group of keywords declares (`lance_spark.keywords`).
 
-    Parameters
-    ----------
-    text : str
-        What the page of the options says, if that is more than the declaration says.
+    - `text`: What the page of the options says, if that is more than the declaration says.
     """
     keyword = declared_by(group)[name].keyword
     if not text:
@@ -156,9 +138,7 @@ def declares(cls: type[_Class]) -> type[_Class]:
 def parsed(cls: type[Options], plain: Mapping[str, str]) -> dict[str, Any]:
     """Return the values of the options of a class that are given, by the names of the fields.
 
-    Raises
-    ------
-    InvalidOptionError
+    Raises InvalidOptionError.
     """
     return {
         cls._attributes[name]: declared.parse(declared.shown, plain[name])

@@ -79,14 +79,9 @@ _ROWS_OF_A_VALUE = 50_000
 class _Keys:
     """Keys of the partitions of a scan.
 
-    Attributes
-    ----------
-    columns : list of dict
-        The keys, as the reply has them.
-    values : pa.RecordBatch
-        The distinct values, a column for each key, in the types that Spark has.
-    number_of : dict of int to int
-        The number of the value of each fragment with live rows, by the fragment's id.
+    - `columns`: The keys, as the reply has them.
+    - `values`: The distinct values, a column for each key, in the types that Spark has.
+    - `number_of`: The number of the value of each fragment with live rows, by the fragment's id.
     """
 
     columns: list[dict[str, Any]]

@@ -118,12 +118,8 @@ _SETTINGS = {
 class Aggregate:
     """A value over all rows.
 
-    Attributes
-    ----------
-    op : str
-        "count_star", or "count", "min", "max" or "sum" of a column's values that are not null.
-    path : tuple of str
-        Of the column; empty for "count_star".
+    - `op`: "count_star", or "count", "min", "max" or "sum" of a column's values that are not null.
+    - `path`: Of the column; empty for "count_star".
     """
 
     op: Operation
@@ -153,10 +149,8 @@ class SortOrder:
 class Top:
     """The first rows in an order.
 
-    Attributes
-    ----------
-    approximate : mapping of str to int, or None
-        Keys of `nearest`, if an index may answer an order by distance, with other rows.
+    - `approximate`: Keys of `nearest`, if an index may answer an order by distance, with other
+      rows.
     """
 
     rows: int
@@ -168,12 +162,9 @@ class Top:
 class Version:
     """A version of a table, as replies name it.
 
-    Attributes
-    ----------
-    branch : str or None
-        "main" for the main branch. None for the branch that the options name.
-    manifest_tag : str or None
-        By which a process knows the manifest that it has read for another scan of the query.
+    - `branch`: "main" for the main branch. None for the branch that the options name.
+    - `manifest_tag`: By which a process knows the manifest that it has read for another scan of the
+      query.
     """
 
     number: int
@@ -190,10 +181,7 @@ class Version:
     def parse(cls, text: object) -> Version:
         """Parse the text of a reply.
 
-        Raises
-        ------
-        UnsupportedError
-            The text does not name a version.
+        Raises UnsupportedError: the text does not name a version.
         """
         branch, separator, rest = text.rpartition("@") if isinstance(text, str) else ("", "", "")
         number, _, tag = rest.partition("~")
@@ -206,11 +194,7 @@ class Version:
 class Locators:
     """Columns of blobs that a query only copies.
 
-    Attributes
-    ----------
-    mark : bytes
-        What locators begin with (`blob_locators.Mark`).
-    columns : frozenset of str
+    - `mark`: What locators begin with (`blob_locators.Mark`).
     """
 
     mark: bytes
@@ -221,44 +205,25 @@ class Locators:
 class PushedScan:
     """The request for a scan. All fields empty, it asks for all rows.
 
-    Attributes
-    ----------
-    filters : tuple of dict
-        Unparsed trees: parsing them needs the columns of the opened table.
-    top : Top or None
-        The only rows that are wanted. A task may return more.
-    aggregates : tuple of Aggregate
-        Empty if rows are wanted.
-    groups : tuple of tuple of str
-        Columns by whose values the rows of aggregates are grouped.
-    at : Version or None
-        The version to read, if the query reads the table already.
-    exact : bool
-        Whether all partitions together must not return more rows than the limit.
-    parallelism : int or None
-        Number of tasks that Spark runs at the same time.
-    tasks : bool
-        Whether tasks must read all rows.
-    packed : tuple of str
-        Columns that tasks return as the bytes of their items.
-    settings : SqlSettings or None
-        Settings that the option filter is parsed with, if it is given.
-    counts : bool
-        Whether tasks report what they read.
-    columnar : bool
-        Whether tasks return batches of columns, if the types of all columns allow it.
-    shared_memory : bool
-        Whether such tasks may share memory with the JVM.
-    clustering : tuple of tuple of str
-        The columns by which joins, aggregates and windows make rows meet, the nearest first.
-    locators : Locators or None
-        Columns whose blobs may be locators.
-    query : str or None
-        By which requests of one query know each other, if the query reads several tables.
-    others : tuple of dict
-        The options of tables that the query reads later.
-    keys : tuple of dict
-        Trees of conditions of keys for a read on the driver.
+    - `filters`: Unparsed trees: parsing them needs the columns of the opened table.
+    - `top`: The only rows that are wanted. A task may return more.
+    - `aggregates`: Empty if rows are wanted.
+    - `groups`: Columns by whose values the rows of aggregates are grouped.
+    - `at`: The version to read, if the query reads the table already.
+    - `exact`: Whether all partitions together must not return more rows than the limit.
+    - `parallelism`: Number of tasks that Spark runs at the same time.
+    - `tasks`: Whether tasks must read all rows.
+    - `packed`: Columns that tasks return as the bytes of their items.
+    - `settings`: Settings that the option filter is parsed with, if it is given.
+    - `counts`: Whether tasks report what they read.
+    - `columnar`: Whether tasks return batches of columns, if the types of all columns allow it.
+    - `shared_memory`: Whether such tasks may share memory with the JVM.
+    - `clustering`: The columns by which joins, aggregates and windows make rows meet, the nearest
+      first.
+    - `locators`: Columns whose blobs may be locators.
+    - `query`: By which requests of one query know each other, if the query reads several tables.
+    - `others`: The options of tables that the query reads later.
+    - `keys`: Trees of conditions of keys for a read on the driver.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -285,10 +250,7 @@ class PushedScan:
     def parse(cls, text: str) -> PushedScan:
         """Parse the JSON text.
 
-        Raises
-        ------
-        UnsupportedError
-            It is malformed, or this release does not know a part of it.
+        Raises UnsupportedError: it is malformed, or this release does not know a part of it.
         """
         try:
             parts = json.loads(text)
@@ -347,10 +309,7 @@ def take_request(schema: StructType) -> PushedScan | None:
 
     In place, because pyspark checks the batches of the read by the same object.
 
-    Raises
-    ------
-    UnsupportedError
-        The request is malformed.
+    Raises UnsupportedError: the request is malformed.
     """
     if not schema.names or schema.names[-1] != FIELD:
         return None
@@ -382,10 +341,7 @@ def refused(reason: str, part: object) -> UnsupportedError:
 def column_path(value: object, part: object) -> tuple[str, ...]:
     """Return the path of a column in a part of a request.
 
-    Raises
-    ------
-    UnsupportedError
-        The value is not a list of names.
+    Raises UnsupportedError: the value is not a list of names.
     """
     if isinstance(value, list) and value and all(isinstance(name, str) for name in value):
         return tuple(value)
@@ -395,12 +351,8 @@ def column_path(value: object, part: object) -> tuple[str, ...]:
 def parse_settings(value: object) -> SqlSettings:
     """Return the settings of a session, which the rule sends as texts by Spark's names.
 
-    Raises
-    ------
-    UnsupportedError
-        They are malformed.
-    InvalidInputError
-        Spark does not allow a value.
+    Raises UnsupportedError: they are malformed. Raises InvalidInputError: Spark does not allow a
+    value.
     """
     from lance_spark.spark.options.predicate_text import settings_of_session
 

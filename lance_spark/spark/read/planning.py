@@ -61,25 +61,13 @@ AGGREGATE_ROW_BYTES = 64
 class LancePartition(InputPartition):
     """The part of a scan that one task reads.
 
-    Parameters
-    ----------
-    task : ScanTask or None
-        None for a table without rows.
-    limit : int, optional
-        Number of rows after which the task stops.
-    values : list of pyarrow.Array, optional
-        Values of aggregates that are known without reading.
-    columns : StructType, optional
-        Columns that aggregates are computed from.
-    top : FirstRows, optional
-        The only rows that are wanted.
-
-    Attributes
-    ----------
-    text : OptionText or None
-        Text of a predicate that the task checks before it reads.
-    search_cost : int or None
-        Bytes of the vectors that the task measures, if it is a vector search.
+    - `task`: None for a table without rows.
+    - `limit`: Number of rows after which the task stops.
+    - `values`: Values of aggregates that are known without reading.
+    - `columns`: Columns that aggregates are computed from.
+    - `top`: The only rows that are wanted.
+    - `text`: Text of a predicate that the task checks before it reads.
+    - `search_cost`: Bytes of the vectors that the task measures, if it is a vector search.
     """
 
     def __init__(
@@ -107,32 +95,20 @@ class PlanReply(InputPartition):
 
     The rule (`PlanReply.java`) takes it out of the pickle; Spark never sees it as a partition.
 
-    Parameters
-    ----------
-    rows, size : int or None
-        Maximum number of rows, and of their bytes in Spark; None if unknown.
-    version : Version
-        Version that other scans of the same query are to read.
-    fragments : tuple of int
-        Number of fragments that the partitions read, and number of fragments of the table.
-    table : str
-        Where the table is, as EXPLAIN shows it.
-    stream : bytes or None
-        All rows as an Arrow stream, if they were read on the driver.
-    columnar : str or None
-        "yes" if tasks return columns, or why not; None if the request does not ask for them.
-    has_many_groups : bool
-        Whether Spark is to ask for rows, and make the groups itself.
-    ordered : sequence of SortOrder
-        The order of the rows of each partition.
-    indexes : sequence of UsedIndex
-        The indexes that rule out rows.
-    fresh : tuple of int, optional
-        How many SSTables and WAL entries of a MemWAL are read.
-    unread : str, optional
-        A warning about rows that are not read.
-    keys : list of dict, optional
-        The keys of the partitions, whose values the stream has.
+    - `rows`, `size`: Maximum number of rows, and of their bytes in Spark; None if unknown.
+    - `version`: Version that other scans of the same query are to read.
+    - `fragments`: Number of fragments that the partitions read, and number of fragments of the
+      table.
+    - `table`: Where the table is, as EXPLAIN shows it.
+    - `stream`: All rows as an Arrow stream, if they were read on the driver.
+    - `columnar`: "yes" if tasks return columns, or why not; None if the request does not ask for
+      them.
+    - `has_many_groups`: Whether Spark is to ask for rows, and make the groups itself.
+    - `ordered`: The order of the rows of each partition.
+    - `indexes`: The indexes that rule out rows.
+    - `fresh`: How many SSTables and WAL entries of a MemWAL are read.
+    - `unread`: A warning about rows that are not read.
+    - `keys`: The keys of the partitions, whose values the stream has.
     """
 
     def __init__(
@@ -178,10 +154,8 @@ class PlanReply(InputPartition):
 class ResidualFilter:
     """A filter on values as Spark gets them, applied after the scan.
 
-    Attributes
-    ----------
-    schema : StructType
-        Columns that the task converts for it: columns of the result, and columns of the filter.
+    - `schema`: Columns that the task converts for it: columns of the result, and columns of the
+      filter.
     """
 
     schema: StructType
@@ -192,24 +166,14 @@ class ResidualFilter:
 class Plan:
     """A read of one version of a table, before it is split into partitions.
 
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        All columns that can be read, with blobs as the options choose.
-    known : Schema
-        The same columns as they are stored (`known_columns`).
-    wanted : StructType
-        Columns of the result, or of its aggregates.
-    columns : list of str
-        Their paths.
-    pushed : tuple of Predicate
-        Filters besides the filters of the request.
-    prefilter : tuple of Predicate
-        Those of them that are options: they decide which rows a search searches.
-    ordered : tuple of SortOrder
-        The order of the rows of each task, if it is known.
-    indexes : list of UsedIndex
-        The indexes that rule out rows; complete after `partitions`.
+    - `schema`: All columns that can be read, with blobs as the options choose.
+    - `known`: The same columns as they are stored (`known_columns`).
+    - `wanted`: Columns of the result, or of its aggregates.
+    - `columns`: Their paths.
+    - `pushed`: Filters besides the filters of the request.
+    - `prefilter`: Those of them that are options: they decide which rows a search searches.
+    - `ordered`: The order of the rows of each task, if it is known.
+    - `indexes`: The indexes that rule out rows; complete after `partitions`.
     """
 
     dataset: Dataset

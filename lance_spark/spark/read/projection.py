@@ -52,15 +52,9 @@ def finder(session: Any) -> Callable[[Sequence[str], str], int]:
 def select(schema: pa.Schema, columns: Iterable[str], table: str) -> pa.Schema:
     """Return the part of a schema that paths name, in the order of the paths.
 
-    Parameters
-    ----------
-    columns : iterable of str
-        Names, with dots before children of structs.
+    - `columns`: Names, with dots before children of structs.
 
-    Raises
-    ------
-    InvalidOptionError
-        A column is not found.
+    Raises InvalidOptionError: a column is not found.
     """
     steps_by_index: dict[int, list[list[str]]] = {}
     for column in columns:
@@ -78,10 +72,7 @@ def select(schema: pa.Schema, columns: Iterable[str], table: str) -> pa.Schema:
 def paths_for(schema: pa.Schema, wanted: spark.StructType, table: str) -> list[str]:
     """Return the paths of the columns of a table that a Spark schema asks for.
 
-    Raises
-    ------
-    SchemaMismatchError
-        A column is not found.
+    Raises SchemaMismatchError: a column is not found.
     """
     paths: list[str] = []
     for field in wanted:
@@ -132,16 +123,10 @@ def _narrow(field: pa.Field, rests: list[list[str]], table: str) -> pa.Field:
 def missing_column(path: str, name: str, names: Sequence[str], table: str) -> str:
     """Return the text of an error about a column that a table does not have.
 
-    Parameters
-    ----------
-    path : str
-        The column, with dots before children of structs.
-    name : str
-        The part of the path that is missing.
-    names : sequence of str
-        Names in its place.
-    table : str
-        What to call the table.
+    - `path`: The column, with dots before children of structs.
+    - `name`: The part of the path that is missing.
+    - `names`: Names in its place.
+    - `table`: What to call the table.
     """
     import difflib
 
@@ -153,10 +138,7 @@ def missing_column(path: str, name: str, names: Sequence[str], table: str) -> st
 def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
     """Return the columns that the options select, and the row columns that they ask for.
 
-    Raises
-    ------
-    InvalidOptionError
-        The option columns names a column that is not found.
+    Raises InvalidOptionError: the option columns names a column that is not found.
     """
     schema = whole_schema(dataset, options)
     if options.columns is not None:
@@ -210,10 +192,7 @@ def whole_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
 def has_query_index(dataset: Dataset, options: ReadOptions) -> bool:
     """Return whether options search for several vectors.
 
-    Raises
-    ------
-    InvalidInputError
-        The search does not fit the column.
+    Raises InvalidInputError: the search does not fit the column.
     """
     if options.nearest is None:
         return False

@@ -163,12 +163,8 @@ _DRIVER_ROWS = 10_000
 def nearest_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | None]:
     """Return the partitions, and the maximum numbers of their rows and bytes.
 
-    Raises
-    ------
-    InvalidOptionError
-        An option cannot be combined with nearest.
-    LanceError
-        As `plan_vectors`.
+    Raises InvalidOptionError: an option cannot be combined with nearest. Raises LanceError: as
+    `plan_vectors`.
     """
     scanned, residual = plan.filters()
     request = plan.request
@@ -207,11 +203,8 @@ def _index_partitions(
 ) -> list[LancePartition] | None:
     """Return partitions that search an index.
 
-    Returns
-    -------
-    list of LancePartition or None
-        None if the answer has to be exact: the distance is not that of an index, the first rows are
-        the farthest ones, or the read is of some fragments.
+    Returns None if the answer has to be exact: the distance is not that of an index, the first rows
+    are the farthest ones, or the read is of some fragments.
     """
     options = plan.options
     first = top.order[0]
@@ -424,12 +417,8 @@ _DRIVER_TEXT_ROWS = 100_000
 def text_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | None]:
     """Return the partitions, and the maximum numbers of their rows and bytes.
 
-    Raises
-    ------
-    InvalidOptionError
-        An option cannot be combined with full_text_query.
-    LanceError
-        As `plan_search`.
+    Raises InvalidOptionError: an option cannot be combined with full_text_query. Raises LanceError:
+    as `plan_search`.
     """
     scanned, residual = plan.filters()
     tasks = _text_tasks(plan, scanned, residual)
@@ -551,14 +540,9 @@ _PART = "__part"
 class RowMatch:
     """How the rows of two searches are matched.
 
-    Attributes
-    ----------
-    key : tuple of str
-        The columns of the primary key in Spark's SQL, if rows of a MemWAL are searched.
-    columns : tuple of str or None
-        The columns that the searches read; all if None.
-    added : tuple of str
-        Those of them that are not wanted.
+    - `key`: The columns of the primary key in Spark's SQL, if rows of a MemWAL are searched.
+    - `columns`: The columns that the searches read; all if None.
+    - `added`: Those of them that are not wanted.
     """
 
     key: tuple[str, ...] = ()
@@ -569,13 +553,9 @@ class RowMatch:
     def by_key(cls, schema: Schema, columns: Sequence[str] | None, table: str) -> Self:
         """RowMatch rows of a table and of its MemWAL.
 
-        Raises
-        ------
-        InvalidInputError
-            The table has no primary key whose columns are not nullable, or some children only of a
-            struct are wanted that has a column of the key.
-        InvalidOptionError
-            A column is not found.
+        Raises InvalidInputError: the table has no primary key whose columns are not nullable, or
+        some children only of a struct are wanted that has a column of the key. Raises
+        InvalidOptionError: a column is not found.
         """
         paths = primary_key(schema)
         if not paths or any(node.nullable for path in paths for node in path):
@@ -631,20 +611,11 @@ class RowMatch:
 class Hybrid:
     """How two searches are combined.
 
-    Attributes
-    ----------
-    reranker : str
-        "rrf" or "linear".
-    rrf_k : float
-        More than 0.
-    weight : float
-        Of the vector search, from 0 to 1.
-    match : RowMatch
+    - `reranker`: "rrf" or "linear".
+    - `rrf_k`: More than 0.
+    - `weight`: Of the vector search, from 0 to 1.
 
-    Raises
-    ------
-    InvalidInputError
-        A value is out of range.
+    Raises InvalidInputError: a value is out of range.
     """
 
     reranker: str = "rrf"
@@ -677,10 +648,7 @@ class Hybrid:
     def columns(self, names: Sequence[str]) -> list[str]:
         """Return the expressions of the columns of the joined rows.
 
-        Parameters
-        ----------
-        names : sequence of str
-            Columns that both searches return, `ROW_ADDRESS` among them.
+        - `names`: Columns that both searches return, `ROW_ADDRESS` among them.
         """
         columns = [*candidates(names)]
         values = [f"{side}.{_PART}" for side in (VECTORS, TEXTS)]
@@ -709,12 +677,8 @@ def candidates(names: Sequence[str]) -> list[str]:
 class Rerank:
     """Work that adds the relevance to all candidates.
 
-    Attributes
-    ----------
-    reranker : callable
-        Gets a table, and returns a number for each row.
-    names : tuple of str
-        Columns of the candidates.
+    - `reranker`: Gets a table, and returns a number for each row.
+    - `names`: Columns of the candidates.
     """
 
     reranker: Callable[[pa.Table], Any]
@@ -723,10 +687,7 @@ class Rerank:
     def __call__(self, rows: pa.Table) -> pa.Table:
         """Return the candidates with their relevance.
 
-        Raises
-        ------
-        InvalidInputError
-            The function does not return a number for each row.
+        Raises InvalidInputError: the function does not return a number for each row.
         """
         rows = rows.select(self.names)
         result = self.reranker(rows)

@@ -151,10 +151,7 @@ def _explained(method: Callable[_P, _R]) -> Callable[_P, _R]:
 class StreamPartition(InputPartition):
     """A partition: tasks that are read in sequence.
 
-    Parameters
-    ----------
-    text : OptionText, optional
-        Text that the task must check first.
+    - `text`: Text that the task must check first.
     """
 
     def __init__(
@@ -168,20 +165,12 @@ class StreamPartition(InputPartition):
 class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a table as a stream.
 
-    Parameters
-    ----------
-    schema : StructType
-        Schema of the table when the stream began, or of the user.
-    columnar : str, optional
-        Whether tasks return columns, if Spark asks for them (`pushdown.columnar`).
-    shared_memory : bool
-        Whether such tasks may share memory with the JVM.
+    - `schema`: Schema of the table when the stream began, or of the user.
+    - `columnar`: Whether tasks return columns, if Spark asks for them (`pushdown.columnar`).
+    - `shared_memory`: Whether such tasks may share memory with the JVM.
 
-    Raises
-    ------
-    InvalidOptionError
-    UnsupportedError
-        The options limit batches, but this release of Spark does not support it.
+    Raises InvalidOptionError. Raises UnsupportedError: the options limit batches, but this release
+    of Spark does not support it.
     """
 
     def __init__(
@@ -220,12 +209,8 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the start of the stream; the same also after a restart.
 
-        Raises
-        ------
-        VersionNotFoundError
-            The version does not exist, or the first version of a timestamp is unknown.
-        InvalidOptionError
-            The timestamp is in the future.
+        Raises VersionNotFoundError: the version does not exist, or the first version of a timestamp
+        is unknown. Raises InvalidOptionError: the timestamp is in the future.
         """
         if self._start is None:
             self._start = self._beginning()
@@ -237,12 +222,8 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
     ) -> dict[str, Any]:
         """Return the end of the next batch.
 
-        Raises
-        ------
-        VersionNotFoundError
-            A version was removed before it was read.
-        UnsupportedError
-            A version changed rows.
+        Raises VersionNotFoundError: a version was removed before it was read. Raises
+        UnsupportedError: a version changed rows.
         """
         newest = self._target if self._target is not None else self._newest()
         if start is None:
@@ -280,9 +261,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch.
 
-        Raises
-        ------
-        VersionNotFoundError, UnsupportedError, SchemaMismatchError
+        Raises VersionNotFoundError, UnsupportedError, SchemaMismatchError.
         """
         parts = self._planned().parts(StreamPosition.parse(start), StreamPosition.parse(end))
         newest: Manifest | None = None
@@ -360,9 +339,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
     def _check_names(self, newest: Manifest) -> None:
         """Check that no other column got the name of a column since the query was started.
 
-        Raises
-        ------
-        SchemaMismatchError
+        Raises SchemaMismatchError.
         """
         plan = self._planned()
         started = plan.table.manifest
@@ -456,10 +433,8 @@ def _can_read_by_name(schema: StructType, newest: Sequence[Field], fields: Seque
     It has not if a column, or a field of a struct, was renamed or added since. A column whose type
     was changed since has another id, and the same name.
 
-    Parameters
-    ----------
-    newest, fields : sequence of Field
-        Columns of the newest and of the older version, or fields of a struct of both.
+    - `newest`, `fields`: Columns of the newest and of the older version, or fields of a struct of
+      both.
     """
     names = [field.name for field in newest]
     for column in schema:

@@ -57,21 +57,14 @@ def cast_to_field(value: Column, source: DataType, field: Field, by_name: bool) 
     A cast that fails is an error, unless ANSI mode is off. Blobs are not cast: writes accept them
     as bytes or as references.
 
-    Parameters
-    ----------
-    source : DataType
-        Type of the value.
-    field : Field
-        The column of the table.
-    by_name : bool
-        Whether children of structs must have the same names as in the table. Otherwise, children
-        with other names are matched by their order, if those that the table has, too, are in their
-        places.
+    - `source`: Type of the value.
+    - `field`: The column of the table.
+    - `by_name`: Whether children of structs must have the same names as in the table. Otherwise,
+      children with other names are matched by their order, if those that the table has, too, are in
+      their places.
 
-    Raises
-    ------
-    SchemaMismatchError
-        Children of a struct have other names, and must not. Or the values are descriptors of blobs.
+    Raises SchemaMismatchError: children of a struct have other names, and must not. Or the values
+    are descriptors of blobs.
     """
     refuse_descriptors(source, field.name)
     if has_blobs(field):
@@ -83,9 +76,7 @@ def cast_to_field(value: Column, source: DataType, field: Field, by_name: bool) 
 def _cast(value: Column, source: DataType, target: DataType, path: str, by_name: bool) -> Column:
     """Cast a value; match children of structs by name, where Spark matches them by order.
 
-    Raises
-    ------
-    SchemaMismatchError
+    Raises SchemaMismatchError.
     """
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
     from pyspark.sql import types as spark
@@ -159,15 +150,9 @@ def scan_predicate(
 ) -> Predicate | None:
     """Return a condition as a predicate for scans; None if only Spark can evaluate it.
 
-    Parameters
-    ----------
-    condition : str, Column or None
-        None is returned for None.
+    - `condition`: None is returned for None.
 
-    Raises
-    ------
-    InvalidInputError
-        Spark cannot analyse the condition.
+    Raises InvalidInputError: Spark cannot analyse the condition.
     """
     tree = condition_tree(handle, dataset, condition)
     return None if tree is None else to_predicate(tree, known_columns(dataset))
@@ -178,16 +163,8 @@ def condition_tree(
 ) -> dict[str, Any] | None:
     """Return a condition as the optimizer rule passes it to the reader.
 
-    Returns
-    -------
-    dict or None
-        A tree of `filter_trees` that `to_predicate` accepts; None if only Spark can evaluate the
-        condition, or if it is None.
-
-    Raises
-    ------
-    InvalidInputError
-        Spark cannot analyse the condition.
+    Returns a tree of `filter_trees` that `to_predicate` accepts; None if only Spark can evaluate
+    the condition, or if it is None. Raises InvalidInputError: Spark cannot analyse the condition.
     """
     if condition is None or is_connect(handle.spark):
         return None
@@ -223,24 +200,14 @@ def matching_rows(
 ) -> DataFrame:
     """Return the rows that meet a condition: their addresses, and the columns of expressions.
 
-    Parameters
-    ----------
-    condition : str, Column or None
-        Evaluated by the scan if it can, otherwise by Spark.
-    *expressions : str or Column
-        Expressions that the caller selects from the frame.
-    fragments : collection of int, optional
-        Ids of the fragments to read; all by default.
-    whole_fragments : bool
-        Whether all rows of a fragment are in one partition, in order, unless the condition needs
-        other rows.
-    labels : sequence of str
-        Names of the expressions in errors.
+    - `condition`: Evaluated by the scan if it can, otherwise by Spark.
+    - `*expressions`: Expressions that the caller selects from the frame.
+    - `fragments`: Ids of the fragments to read; all by default.
+    - `whole_fragments`: Whether all rows of a fragment are in one partition, in order, unless the
+      condition needs other rows.
+    - `labels`: Names of the expressions in errors.
 
-    Raises
-    ------
-    InvalidInputError
-        Spark cannot analyse the condition or an expression.
+    Raises InvalidInputError: Spark cannot analyse the condition or an expression.
     """
     scan: dict[str, Any] = {"fragments": fragments, "whole_fragments": whole_fragments}
     tree = condition_tree(handle, dataset, condition)

@@ -30,18 +30,10 @@ _WRITE_PROPERTIES = ("enable_stable_row_ids", "data_storage_version")
 def arrow_field(dtype: str | DataType | pa.DataType, column: str) -> pa.Field:
     """Return a field with the Arrow type of a column, and with the record of its type in Spark.
 
-    Parameters
-    ----------
-    dtype : str, DataType or pa.DataType
-        Text in Spark's DDL, Spark's type, or Arrow's type.
-    column : str
-        Name of the column in errors.
+    - `dtype`: Text in Spark's DDL, Spark's type, or Arrow's type.
+    - `column`: Name of the column in errors.
 
-    Raises
-    ------
-    InvalidInputError
-        The text is not a type.
-    UnsupportedTypeError
+    Raises UnsupportedTypeError. Raises InvalidInputError: the text is not a type.
     """
     if isinstance(dtype, pa.DataType):
         return pa.field("x", dtype)
@@ -51,10 +43,7 @@ def arrow_field(dtype: str | DataType | pa.DataType, column: str) -> pa.Field:
 def spark_type(dtype: str | DataType, column: str) -> DataType:
     """Return the Spark type of a column, from a text in Spark's DDL or from a type.
 
-    Raises
-    ------
-    InvalidInputError
-        The text is not a type.
+    Raises InvalidInputError: the text is not a type.
     """
     if isinstance(dtype, DataType):
         return dtype

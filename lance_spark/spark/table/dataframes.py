@@ -62,18 +62,11 @@ def frame(
 ) -> DataFrame:
     """Return a frame of a version of a table, under the alias of the table.
 
-    Parameters
-    ----------
-    columns : sequence of str
-        Top-level columns of the table, and columns of `META_FIELDS`.
-    row_columns : sequence of str
-        More columns of `META_FIELDS`, after `columns`.
-    fragments : collection of int, optional
-        Ids of the fragments to read; all by default.
-    whole_fragments : bool
-        Whether all rows of a fragment are in one partition, in order.
-    filter_tree : mapping, optional
-        Condition that the scan evaluates, as `condition_tree` returns it.
+    - `columns`: Top-level columns of the table, and columns of `META_FIELDS`.
+    - `row_columns`: More columns of `META_FIELDS`, after `columns`.
+    - `fragments`: Ids of the fragments to read; all by default.
+    - `whole_fragments`: Whether all rows of a fragment are in one partition, in order.
+    - `filter_tree`: Condition that the scan evaluates, as `condition_tree` returns it.
     """
     reader = (
         handle.spark.read.format("lance")
@@ -141,19 +134,11 @@ def resolve_columns(
 ) -> list[str]:
     """Return columns with which Spark can analyse expressions: the given columns, or all.
 
-    Parameters
-    ----------
-    columns : sequence of str
-        See `named_columns`.
-    *expressions : str, Column or None
-        Expressions of any type.
-    labels : sequence of str
-        Names of the expressions in errors.
+    - `columns`: See `named_columns`.
+    - `*expressions`: Expressions of any type.
+    - `labels`: Names of the expressions in errors.
 
-    Raises
-    ------
-    InvalidInputError
-        Spark cannot analyse an expression with all columns either.
+    Raises InvalidInputError: Spark cannot analyse an expression with all columns either.
     """
     if condition is None and all(expression is None for expression in expressions):
         return list(columns)
@@ -170,14 +155,10 @@ def analyze(
 ) -> tuple[list[str], DataFrame]:
     """Return the columns of `resolve_columns`, and the expressions over an empty frame of them.
 
-    Parameters
-    ----------
-    handle, dataset, columns, expressions, condition, labels
-        As in `resolve_columns`; at least one condition or expression is not None.
+    - `handle`, `dataset`, `columns`, `expressions`, `condition`, `labels`: As in `resolve_columns`;
+      at least one condition or expression is not None.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     from pyspark.errors import AnalysisException
 
@@ -261,11 +242,8 @@ def has_windows(*expressions: str | Column | None) -> bool:
 def to_column(expression: str | Column, label: str) -> Column:
     """Return an expression, or a text in SQL, as a Column.
 
-    Raises
-    ------
-    InvalidInputError
-        The value is neither a text that Spark can parse nor a Column, or it names columns by a
-        star: the frames of this package have more columns than the table, or fewer.
+    Raises InvalidInputError: the value is neither a text that Spark can parse nor a Column, or it
+    names columns by a star: the frames of this package have more columns than the table, or fewer.
     """
     from pyspark.sql import Column
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere

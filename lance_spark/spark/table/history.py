@@ -133,10 +133,7 @@ def restore(
 ) -> ChangeResult:
     """Commit the content of an older version as a new one; see `LanceTable.restoreToVersion`.
 
-    Parameters
-    ----------
-    version : mapping
-        The option that selects the version.
+    - `version`: The option that selects the version.
     """
     from lance_spark.mutations.metadata_updates import restore as restore_version
 

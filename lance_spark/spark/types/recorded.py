@@ -82,10 +82,7 @@ class _CollatedVarchar(_CollatedText, spark.VarcharType):
 def stored_type(dtype: spark.DataType, column: str) -> pa.DataType | None:
     """Return the Arrow type of a Spark type that Arrow lacks; None for all others.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        The geometries have more than one SRID.
+    Raises UnsupportedTypeError: the geometries have more than one SRID.
     """
     if isinstance(dtype, spark.VariantType):
         return _VARIANT_TYPE
@@ -132,10 +129,7 @@ def has_extension(dtype: spark.DataType) -> bool:
 def recorded_type(field: pa.Field, stored: spark.DataType) -> spark.DataType:
     """Return the type that the metadata of a field records, or the type that it is stored as.
 
-    Parameters
-    ----------
-    stored : DataType
-        Spark's type for the Arrow type of the field.
+    - `stored`: Spark's type for the Arrow type of the field.
     """
     metadata = field.metadata or {}
     if metadata.get(EXTENSION_NAME.encode()) == VARIANT.encode():
@@ -210,10 +204,8 @@ def with_char_varchar(field: spark.StructField) -> spark.DataType:
 def check_records(source: pa.Field, target: pa.Field, column: str) -> None:
     """Refuse a column whose values would get another meaning in the column of the table.
 
-    Raises
-    ------
-    SchemaMismatchError
-        Only one of both is a VARIANT, or they are geometries of different reference systems.
+    Raises SchemaMismatchError: only one of both is a VARIANT, or they are geometries of different
+    reference systems.
     """
     new_meaning, table_meaning = (_meaning(field) for field in (source, target))
     if new_meaning != table_meaning:

@@ -43,12 +43,8 @@ _BLOB = Field.from_arrow(pa.field("blob", pa.large_binary(), True, {BLOB_KEY: "t
 class BlobSources:
     """What a task needs to read the blobs of the locators of its plan.
 
-    Attributes
-    ----------
-    mark : bytes
-        What the locators of the plan begin with.
-    storage_options : tuple of mapping, not shown by `repr`
-        Of each source, by its number.
+    - `mark`: What the locators of the plan begin with.
+    - `storage_options` (tuple of mapping, not shown by `repr`): Of each source, by its number.
     """
 
     mark: bytes
@@ -121,10 +117,7 @@ def resolved(
 
     All batches have one schema. Binary columns have 64-bit offsets, unless there are no sources.
 
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
-        A blob cannot be read.
+    Raises CorruptFileError, MissingFileError, StorageError: a blob cannot be read.
     """
     if sources is None:
         yield from batches

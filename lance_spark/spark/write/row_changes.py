@@ -70,12 +70,8 @@ _ROWS_FOR_COMMIT = 8192
 class TaskChanges:
     """The rows that a task changed.
 
-    Attributes
-    ----------
-    rewritten : RewrittenRows
-        Its rows are the updated and the deleted rows.
-    keys : KeyFilter, optional
-        Keys of the new rows, if the table has a primary key.
+    - `rewritten`: Its rows are the updated and the deleted rows.
+    - `keys`: Keys of the new rows, if the table has a primary key.
     """
 
     rewritten: RewrittenRows
@@ -86,14 +82,9 @@ class TaskChanges:
 class RowChanger:
     """Writes the changed rows of one task.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Columns of the table that get values.
-    tag : bytes
-        Tag in the names of the new files.
-    max_held : int
-        See `RowRewriter`.
+    - `names`: Columns of the table that get values.
+    - `tag`: Tag in the names of the new files.
+    - `max_held`: See `RowRewriter`.
     """
 
     def __init__(
@@ -209,14 +200,10 @@ class RowChangeMessage(WriterCommitMessage):
 class RowChangeWriter(TaskObject, DataSourceArrowWriter):
     """Writes the changed rows of a statement. The JVM commits and aborts by calls.
 
-    Parameters
-    ----------
-    table : TableSnapshot
-        The version that the statement was planned on.
-    write : mapping
-        What the columns of a batch are (`RowChangeRule.java`): ``address`` and ``ordinals`` are
-        positions, ``columns`` names, and ``given`` the columns of each kind of update; and the
-        ``mode`` of an update (`lance_spark.mutations.rows.update`).
+    - `table`: The version that the statement was planned on.
+    - `write`: What the columns of a batch are (`RowChangeRule.java`): ``address`` and ``ordinals``
+      are positions, ``columns`` names, and ``given`` the columns of each kind of update; and the
+      ``mode`` of an update (`lance_spark.mutations.rows.update`).
     """
 
     #: Columns of the rows that tasks receive (`batches.received`).
@@ -232,11 +219,7 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task.
 
-        Raises
-        ------
-        InvalidInputError
-            A value does not fit the type of the table.
-        StorageError
+        Raises StorageError. Raises InvalidInputError: a value does not fit the type of the table.
         """
         table = self._table.open()
         tag = bytes.fromhex(self._write["tag"])
@@ -346,13 +329,9 @@ def column_at(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
 def open_planned(options: Mapping[str, str], write: Mapping[str, Any]) -> OpenTable:
     """Return the table at the version that a statement was planned on.
 
-    Raises
-    ------
-    InvalidInputError
-        The statement names an older version.
-    VersionNotFoundError
-        The version was cleaned up, or the table was deleted and created again. The addresses of the
-        statement name no rows of the new table.
+    Raises InvalidInputError: the statement names an older version. Raises VersionNotFoundError: the
+    version was cleaned up, or the table was deleted and created again. The addresses of the
+    statement name no rows of the new table.
     """
     parsed = ReadOptions.parse(options)
     if parsed.version is not None or parsed.tag is not None or parsed.timestamp is not None:

@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 class LanceCommitMessage(WriterCommitMessage):
     """The fragments of one task.
 
-    Parameters
-    ----------
-    fragments : sequence of Fragment
-        Fragments without ids, which the commit assigns.
+    - `fragments`: Fragments without ids, which the commit assigns.
     """
 
     def __init__(self, fragments: Sequence[Fragment]) -> None:
@@ -67,12 +64,8 @@ def counts_of(
 class LanceWriter(TaskObject, DataSourceArrowWriter):
     """Writes Arrow batches; planned on the driver, pickled to the executors.
 
-    Parameters
-    ----------
-    write_token : WriteToken, optional
-        Identifies the write, which is skipped if it was committed before.
-    fill_children : bool
-        Whether children of structs that the rows lack become null.
+    - `write_token`: Identifies the write, which is skipped if it was committed before.
+    - `fill_children`: Whether children of structs that the rows lack become null.
     """
 
     #: Columns of the rows that tasks receive (`batches.received`).
@@ -113,11 +106,7 @@ class LanceWriter(TaskObject, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the batches of one task.
 
-        Raises
-        ------
-        InvalidInputError
-            A value does not fit the type of the table.
-        StorageError
+        Raises StorageError. Raises InvalidInputError: a value does not fit the type of the table.
         """
         from lance_spark.spark.write.input import BackgroundWriter, received
         from lance_spark.spark.write.locators import resolved
@@ -154,10 +143,7 @@ class LanceWriter(TaskObject, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the fragments of all tasks.
 
-        Raises
-        ------
-        CommitConflictError
-            Another client committed a conflicting change.
+        Raises CommitConflictError: another client committed a conflicting change.
         """
         if any(message is None for message in messages):
             raise LanceError(

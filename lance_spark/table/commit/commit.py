@@ -190,38 +190,21 @@ def commit(
 ) -> Manifest:
     """Commit a change as the newest version, or as a detached version; return the new version.
 
-    Parameters
-    ----------
-    base : Manifest, optional
-        The version that the change was planned on; None to create the table.
-    max_retries : int
-        The maximum number of new attempts after other clients committed first.
-    enable_stable_row_ids : bool
-        Whether a new table gets stable row ids.
-    detached : bool
-        Whether to commit a detached version; see `commit_detached`.
-    write_token : WriteToken, optional
-        Refuses the change if it was committed before. The transaction gets its properties.
-    timeout : timedelta, optional
-        Time after which no other attempt starts; no limit by default.
+    - `base`: The version that the change was planned on; None to create the table.
+    - `max_retries`: The maximum number of new attempts after other clients committed first.
+    - `enable_stable_row_ids`: Whether a new table gets stable row ids.
+    - `detached`: Whether to commit a detached version; see `commit_detached`.
+    - `write_token`: Refuses the change if it was committed before. The transaction gets its
+      properties.
+    - `timeout`: Time after which no other attempt starts; no limit by default.
 
-    Raises
-    ------
-    CommitConflictError
-        Another client committed a change that this change cannot follow, or `max_retries` attempts
-        were not enough.
-    AlreadyCommittedError
-        The change of `write_token` was committed before.
-    TableExistsError
-        The table must be created, but exists.
-    UnsupportedFeatureError
-        The table needs a feature that this release does not write.
-    InvalidInputError
-        The change was planned on a detached version, or does not fit the table.
-    UncertainCommitError
-        The store failed, and the change may or may not be committed.
-    StorageError
-        The store failed, and the change is not committed.
+    Raises CommitConflictError: another client committed a change that this change cannot follow, or
+    `max_retries` attempts were not enough. Raises AlreadyCommittedError: the change of
+    `write_token` was committed before. Raises TableExistsError: the table must be created, but
+    exists. Raises UnsupportedFeatureError: the table needs a feature that this release does not
+    write. Raises InvalidInputError: the change was planned on a detached version, or does not fit
+    the table. Raises UncertainCommitError: the store failed, and the change may or may not be
+    committed. Raises StorageError: the store failed, and the change is not committed.
     """
     with error_context(store.display):
         if detached:
@@ -274,12 +257,8 @@ def _check_not_committed(store: ObjectStore, manifest: Manifest, write_token: Wr
 class _Attempts:
     """The attempts of one commit.
 
-    Attributes
-    ----------
-    tried : int
-        The version that the last attempt tried to create; 0 before the first.
-    uncertain : StorageError or None
-        The error that left open whether this commit created that version.
+    - `tried`: The version that the last attempt tried to create; 0 before the first.
+    - `uncertain`: The error that left open whether this commit created that version.
     """
 
     def __init__(

@@ -519,15 +519,10 @@ _NO_SETTINGS = TableSettings()
 class BaseTargets:
     """Base paths of a write.
 
-    Attributes
-    ----------
-    initial : sequence of BasePath
-        Base paths of a new table. An existing table must already have them.
-    names : sequence of str, optional
-        Names or paths of the base paths for new data files, used in turn.
-    all_bases : bool, optional
-        True: new data files go to the table itself and all base paths, in turn; False: to all base
-        paths, in turn.
+    - `initial`: Base paths of a new table. An existing table must already have them.
+    - `names`: Names or paths of the base paths for new data files, used in turn.
+    - `all_bases`: True: new data files go to the table itself and all base paths, in turn; False:
+      to all base paths, in turn.
     """
 
     initial: Sequence[BaseLike] = ()
@@ -563,48 +558,29 @@ def begin_write(
 ) -> WriteJob:
     """Plan a write.
 
-    Parameters
-    ----------
-    uri : str
-        Root of the table, or of one of its branches: a path or a URI.
-    schema : pyarrow.Schema
-        Schema of the data.
-    mode : str
-        "create" creates a table, "append" appends rows, "overwrite" replaces schema and rows; the
-        latter two create the table if it does not exist.
-    data_storage_version : str, optional
-        File version of the data files: "2.0", "2.1", "2.2" or "stable", or "0.1" or "legacy". By
-        default that of the table, or "stable" for a new table.
-    storage_options : mapping, optional
-        Credentials, endpoint and other settings of the store, by the names that other Lance
-        clients use; see docs/reference/stores.md.
-    blobs : BlobOptions, optional
-        How values of blob columns are written.
-    commit_retries : int, optional
-        Maximum number of times that the commit starts again after another client was faster; 20
-        by default.
-    branch : str, optional
-        The branch to write to, which must exist; ``main`` for the main branch. By default the
-        branch whose root `uri` is.
-    choose_schema : callable, optional
-        Chooses the schema of appended data files; by default the table's fields that the data has.
-    opened : OpenForWrite, optional
-        What `open_for_write` has just returned for an append with these options.
+    - `uri`: Root of the table, or of one of its branches: a path or a URI.
+    - `schema`: Schema of the data.
+    - `mode`: "create" creates a table, "append" appends rows, "overwrite" replaces schema and rows;
+      the latter two create the table if it does not exist.
+    - `data_storage_version`: File version of the data files: "2.0", "2.1", "2.2" or "stable", or
+      "0.1" or "legacy". By default that of the table, or "stable" for a new table.
+    - `storage_options`: Credentials, endpoint and other settings of the store, by the names that
+      other Lance clients use; see docs/reference/stores.md.
+    - `blobs`: How values of blob columns are written.
+    - `commit_retries`: Maximum number of times that the commit starts again after another client
+      was faster; 20 by default.
+    - `branch`: The branch to write to, which must exist; ``main`` for the main branch. By default
+      the branch whose root `uri` is.
+    - `choose_schema`: Chooses the schema of appended data files; by default the table's fields that
+      the data has.
+    - `opened`: What `open_for_write` has just returned for an append with these options.
 
-    Raises
-    ------
-    TableExistsError
-        The mode is "create", and the table exists.
-    SchemaMismatchError
-        Appended data does not fit the table.
-    InvalidOptionError
-        The value of an option is not valid, or the option cannot be used on this table.
-    UnsupportedFeatureError
-        The table needs a feature that this release does not have, or this release does not write
-        files of that version.
-    InvalidInputError, UnsupportedTypeError
-        The schema cannot be stored.
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError. Raises TableExistsError: the mode is "create", and the
+    table exists. Raises SchemaMismatchError: appended data does not fit the table. Raises
+    InvalidOptionError: the value of an option is not valid, or the option cannot be used on this
+    table. Raises UnsupportedFeatureError: the table needs a feature that this release does not
+    have, or this release does not write files of that version. Raises InvalidInputError,
+    UnsupportedTypeError: the schema cannot be stored.
     """
     with error_context(parse_uri(uri).display):
         retries = DEFAULT_MAX_RETRIES if commit_retries is None else commit_retries
@@ -665,9 +641,7 @@ def open_for_write(
 ) -> OpenForWrite:
     """Return the version that a write is planned on; see `begin_write`.
 
-    Raises
-    ------
-    TableExistsError, UnsupportedFeatureError, CorruptTableError, StorageError
+    Raises TableExistsError, UnsupportedFeatureError, CorruptTableError, StorageError.
     """
     store = ObjectStore.from_uri(uri, storage_options)
     # A new table has only the main branch.

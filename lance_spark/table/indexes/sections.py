@@ -59,10 +59,8 @@ _SHOWN = 20
 def section_of(manifest: Manifest) -> table_pb2.IndexSection:
     """Parse and check the index section of a version; it is empty if the version has no indexes.
 
-    Raises
-    ------
-    CorruptTableError
-        The section cannot be parsed, or segments of one index have different fields.
+    Raises CorruptTableError: the section cannot be parsed, or segments of one index have different
+    fields.
     """
     section = read_section(manifest)
     check_names(section, manifest.name)
@@ -105,14 +103,9 @@ def parse_section(data: bytes | None, name: str) -> table_pb2.IndexSection:
 def check_names(section: table_pb2.IndexSection, name: str) -> None:
     """Raise an error if segments of the same name, which form one index, have different fields.
 
-    Parameters
-    ----------
-    name : str
-        Name of the manifest, for errors.
+    - `name`: Name of the manifest, for errors.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     fields_of: dict[str, list[int]] = {}
     for index in section.indices:
@@ -128,14 +121,9 @@ def check_names(section: table_pb2.IndexSection, name: str) -> None:
 def check_section(section: table_pb2.IndexSection, name: str) -> None:
     """Raise an error if a uuid or bitmap cannot be parsed, or covers too many fragments.
 
-    Parameters
-    ----------
-    name : str
-        Name of the manifest, for errors.
+    - `name`: Name of the manifest, for errors.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     for index in section.indices:
         try:
@@ -286,10 +274,7 @@ class FragmentIds(Set[int]):
     Iteration is in increasing order. The operators ``&``, ``|``, ``-`` and ``^`` return a
     `frozenset`.
 
-    Parameters
-    ----------
-    ids : iterable of int or BitMap
-        A bitmap is not copied.
+    - `ids`: A bitmap is not copied.
     """
 
     __slots__ = ("_ids",)

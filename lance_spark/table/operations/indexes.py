@@ -273,10 +273,7 @@ def _index_names(operation: Operation, *, added: bool = False) -> frozenset[str]
 class UpdateMemWalState(Operation):
     """Record the generations of the MemWAL that are in the table.
 
-    Attributes
-    ----------
-    compacted_sstables : tuple of table_pb2.CompactedSsTable
-        The messages must not be modified.
+    - `compacted_sstables`: The messages must not be modified.
     """
 
     name: ClassVar[str] = "update_mem_wal_state"
@@ -309,12 +306,7 @@ class UpdateMemWalState(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Record the generations.
 
-        Raises
-        ------
-        InvalidInputError
-            The table has no MemWAL, or a shard is given twice.
-        CommitConflictError
-            A generation is stale.
-        CorruptTableError
+        Raises CorruptTableError. Raises InvalidInputError: the table has no MemWAL, or a shard is
+        given twice. Raises CommitConflictError: a generation is stale.
         """
         load(MEM_WAL_PROGRESS)(builder, self.compacted_sstables)

@@ -35,12 +35,7 @@ _COLUMN = "flat"
 class FlatQuantizer:
     """Stores vectors as they are.
 
-    Attributes
-    ----------
-    dimension : int
-    metric : Metric
-    dtype : np.dtype
-        Type of items: float16, float32, float64, or uint8 for `hamming`.
+    - `dtype`: Type of items: float16, float32, float64, or uint8 for `hamming`.
     """
 
     dimension: int
@@ -53,9 +48,7 @@ class FlatQuantizer:
     def open(cls, stored: StoredModel) -> FlatQuantizer:
         """Return the quantizer of a file.
 
-        Raises
-        ------
-        CorruptFileError
+        Raises CorruptFileError.
         """
         stored.check_dimension("dim")
         dtype = stored.centroids.dtype

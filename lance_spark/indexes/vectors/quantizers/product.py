@@ -66,13 +66,9 @@ _Floats = npt.NDArray[np.float32]
 class ProductQuantizer:
     """Stores the number of the nearest codeword for each sub-vector.
 
-    Attributes
-    ----------
-    metric : Metric
-    codebook : array of shape (sub-vectors, 2 ** num_bits, items of a sub-vector)
-        float16, float32 or float64.
-    transposed : bool
-        Whether the bytes of a partition are stored column after column.
+    - `codebook` (array of shape (sub-vectors, 2 ** num_bits, items of a sub-vector)): float16,
+      float32 or float64.
+    - `transposed`: Whether the bytes of a partition are stored column after column.
     """
 
     metric: Metric
@@ -85,9 +81,7 @@ class ProductQuantizer:
     def open(cls, stored: StoredModel) -> ProductQuantizer:
         """Return the quantizer of a file.
 
-        Raises
-        ------
-        CorruptFileError, UnsupportedFeatureError
+        Raises CorruptFileError, UnsupportedFeatureError.
         """
         stored.check_dimension("dimension")
         if "num_bits" in stored.metadata:

@@ -63,18 +63,11 @@ def matrix(column: pa.FixedSizeListArray) -> npt.NDArray[Any]:
 class StoredModel:
     """What a quantizer is opened from.
 
-    Attributes
-    ----------
-    metadata : mapping of str to object
-        The object in `storage_metadata`.
-    metric : Metric
-    centroids : array of shape (partitions, dimension)
-    buffer : callable
-        Returns the global buffer of a number.
-    columns : collection of str
-        Names of the columns of the file.
-    name : str
-        What errors call the file.
+    - `metadata`: The object in `storage_metadata`.
+    - `centroids`: Array of shape (partitions, dimension).
+    - `buffer`: Returns the global buffer of a number.
+    - `columns`: Names of the columns of the file.
+    - `name`: What errors call the file.
     """
 
     metadata: Mapping[str, Any]
@@ -92,10 +85,7 @@ class StoredModel:
     def number(self, key: str, least: int, most: int) -> int:
         """Return an integer of the metadata.
 
-        Raises
-        ------
-        CorruptFileError
-            It is missing, or out of range.
+        Raises CorruptFileError: it is missing, or out of range.
         """
         value = self.metadata.get(key)
         if type(value) is not int or not least <= value <= most:
@@ -108,9 +98,7 @@ class StoredModel:
     def check_dimension(self, key: str) -> None:
         """Raise an error if the metadata have another dimension than the centroids.
 
-        Raises
-        ------
-        CorruptFileError
+        Raises CorruptFileError.
         """
         self.number(key, self.dimension, self.dimension)
 
@@ -159,15 +147,10 @@ _ROUNDING = np.float32(1e-6)
 class Decoded:
     """Vectors of a partition, and queries, that are compared item by item.
 
-    Attributes
-    ----------
-    vectors : callable
-        Returns some of the vectors, by their numbers.
-    rows : int64 array
-        Numbers of the vectors that are compared.
-    queries : float32 array of shape (queries, dimension)
-    is_product : bool
-        Whether the distance is 1 - product; it is the squared L2 distance otherwise.
+    - `vectors`: Returns some of the vectors, by their numbers.
+    - `rows` (int64 array): Numbers of the vectors that are compared.
+    - `queries`: Float32 array of shape (queries, dimension).
+    - `is_product`: Whether the distance is 1 - product; it is the squared L2 distance otherwise.
     """
 
     vectors: Callable[[Int64Array], _Floats]
@@ -178,10 +161,7 @@ class Decoded:
     def groups(self, limits: _Floats) -> tuple[list[Projection], Int64Array]:
         """Return queries with the directions that are worthwhile for them, and other queries.
 
-        Parameters
-        ----------
-        limits : float32 array
-            The greatest distance of each query that is of interest.
+        - `limits` (float32 array): The greatest distance of each query that is of interest.
         """
         num_queries, dimension = self.queries.shape
         if len(self.rows) < 2 * _SAMPLE or num_queries < _LEAST_QUERIES:
@@ -221,11 +201,7 @@ class Decoded:
     ) -> Iterator[Pairs]:
         """Yield the vectors that are within the limits of queries, and some others.
 
-        Parameters
-        ----------
-        groups : list of Projection
-        limits : callable
-            Returns the limits of some of the queries, by their numbers. They may decrease.
+        - `limits`: Returns the limits of some of the queries, by their numbers. They may decrease.
         """
         step = max(1, _STEP_ITEMS // self.queries.shape[1])
         for first in range(0, len(self.rows) if groups else 0, step):
@@ -254,18 +230,10 @@ class Decoded:
 class Projection:
     """The projections of some queries, and the lengths of the rest.
 
-    Parameters
-    ----------
-    decoded : Decoded
-    numbers : int64 array
-        Of the queries.
-    directions : int, or float32 array of shape (dimension, directions)
-        Number of axes, or orthonormal directions.
-
-    Attributes
-    ----------
-    width : int
-        Number of directions.
+    - `numbers` (int64 array): Of the queries.
+    - `directions` (int, or float32 array of shape (dimension, directions)): Number of axes, or
+      orthonormal directions.
+    - `width`: Number of directions.
     """
 
     def __init__(self, decoded: Decoded, numbers: Int64Array, directions: _Floats | int) -> None:
@@ -389,11 +357,7 @@ Distances = npt.NDArray[np.float32]
 class Partition(Protocol):
     """The decoded vectors of one partition, ready to be measured. It is kept in the cache.
 
-    Attributes
-    ----------
-    num_rows : int
-    nbytes : int
-        Bytes in memory.
+    - `nbytes`: Bytes in memory.
     """
 
     @property
@@ -421,19 +385,14 @@ class Partition(Protocol):
     def decoded(self, queries: Vectors, rows: Int64Array) -> Decoded | None:
         """Return what `distances` compares, if it is vectors; None otherwise.
 
-        Parameters
-        ----------
-        queries : array of shape (queries, dimension)
-        rows : int64 array
-            Rows of the partition.
+        - `queries`: Array of shape (queries, dimension).
+        - `rows` (int64 array): Rows of the partition.
         """
 
     def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
         """Return a function that measures rows, which is called often with few rows.
 
-        Parameters
-        ----------
-        query : array of shape (dimension,)
+        - `query`: Array of shape (dimension,).
         """
 
     def vectors(self) -> Vectors:
@@ -449,12 +408,8 @@ class Partition(Protocol):
 class Quantizer(Protocol):
     """Stores the vectors of a segment as codes. Can be pickled.
 
-    Attributes
-    ----------
-    name : str
-        FLAT, SQ, PQ or RQ.
-    dimension : int
-        Items of a vector.
+    - `name`: FLAT, SQ, PQ or RQ.
+    - `dimension`: Items of a vector.
     """
 
     @property
@@ -470,10 +425,7 @@ class Quantizer(Protocol):
     def metadata(self, buffers: Sequence[int]) -> Mapping[str, Any]:
         """Return the object in `storage_metadata` of the file.
 
-        Parameters
-        ----------
-        buffers : sequence of int
-            Numbers of the global buffers that have `buffers()`.
+        - `buffers`: Numbers of the global buffers that have `buffers()`.
         """
 
     def buffers(self) -> Sequence[bytes]:
@@ -484,12 +436,9 @@ class Quantizer(Protocol):
 
         Rows are independent of each other: they can be sorted, concatenated and sent between tasks.
 
-        Parameters
-        ----------
-        vectors : array of shape (rows, dimension)
-            Without NaN.
-        centroids : array of shape (rows, dimension)
-            The centroid of the partition of each vector.
+        - `vectors` (array of shape (rows, dimension)): Without NaN.
+        - `centroids` (array of shape (rows, dimension)): The centroid of the partition of each
+          vector.
         """
 
     def stored(self, codes: pa.RecordBatch) -> pa.RecordBatch:
@@ -501,16 +450,10 @@ class Quantizer(Protocol):
     def open_partition(self, stored: pa.RecordBatch, centroid: Vectors) -> Partition:
         """Return a partition of a file.
 
-        Parameters
-        ----------
-        stored : pa.RecordBatch
-            The columns `fields`, as the file has them.
-        centroid : array of shape (dimension,)
+        - `stored`: The columns `fields`, as the file has them.
+        - `centroid`: Array of shape (dimension,).
 
-        Raises
-        ------
-        CorruptFileError
-            The columns do not have the form that the metadata promise.
+        Raises CorruptFileError: the columns do not have the form that the metadata promise.
         """
 
 
@@ -543,12 +486,9 @@ def positions_of(columns: npt.NDArray[np.uint8]) -> Positions:
 def summed(tables: npt.NDArray[np.float32], positions: Positions, out: Any) -> None:
     """Add up the items of tables for each vector.
 
-    Parameters
-    ----------
-    tables : float32 array of shape (bytes, 256)
-    positions : array of shape (bytes, vectors)
-    out : float32 array
-        Gets a sum for each vector.
+    - `tables`: Float32 array of shape (bytes, 256).
+    - `positions`: Array of shape (bytes, vectors).
+    - `out` (float32 array): Gets a sum for each vector.
     """
     flat = np.ascontiguousarray(tables.reshape(-1))
     count, num_rows = positions.shape

@@ -56,11 +56,8 @@ def steps(num_rows: int, dimension: int) -> Iterator[slice]:
 def level_products(levels: Levels, queries: Floats) -> Floats:
     """Return the product of each query with the levels of each row.
 
-    Parameters
-    ----------
-    levels : integer array of shape (dimension, rows)
-        The dimension is a multiple of 8.
-    queries : float32 array of shape (queries, dimension)
+    - `levels` (integer array of shape (dimension, rows)): The dimension is a multiple of 8.
+    - `queries`: Float32 array of shape (queries, dimension).
     """
     dimension, num_rows = levels.shape
     result = np.empty((len(queries), num_rows), np.float32)
@@ -113,10 +110,8 @@ _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[None], axis=0, bitorder="li
 class SignCodes:
     """Codes of one bit.
 
-    Attributes
-    ----------
-    positions : integer array of shape (dimension / 8, rows)
-        Where sums of 8 dimensions are (`lookup`). The low byte of each is that of the code.
+    - `positions` (integer array of shape (dimension / 8, rows)): Where sums of 8 dimensions are
+      (`lookup`). The low byte of each is that of the code.
     """
 
     positions: Positions
@@ -163,11 +158,8 @@ class SignCodes:
 class LevelCodes:
     """Codes of several bits.
 
-    Attributes
-    ----------
-    levels : integer array of shape (dimension, rows)
-    center : float
-        The level that stands for 0.
+    - `levels`: Integer array of shape (dimension, rows).
+    - `center`: The level that stands for 0.
     """
 
     levels: Levels
@@ -200,15 +192,8 @@ class LevelCodes:
 class RabitPartition:
     """The vectors of one partition, ready to be measured.
 
-    Attributes
-    ----------
-    metric : Metric
-    rotation : Rotation
-    codes : SignCodes or LevelCodes
-    factors : Factors
-    centroid : array of shape (dimension,)
-    is_projected : bool
-        Whether the add factors of `dot` are scaled by the projection of the query.
+    - `centroid`: Array of shape (dimension,).
+    - `is_projected`: Whether the add factors of `dot` are scaled by the projection of the query.
     """
 
     metric: Metric
@@ -333,16 +318,9 @@ _STEP_ITEMS = 1 << 20
 class RabitQuantizer:
     """Stores vectors as the signs and sizes of their rotated residuals. Can be pickled.
 
-    Attributes
-    ----------
-    metric : Metric
-    num_bits : int
-        Bits of a dimension, 1 to 9.
-    rotation : Rotation
-    packed : bool
-        Whether sign codes of a partition are stored in blocks.
-    has_residual_factors : bool
-        Whether factors are those of old files.
+    - `num_bits`: Bits of a dimension, 1 to 9.
+    - `packed`: Whether sign codes of a partition are stored in blocks.
+    - `has_residual_factors`: Whether factors are those of old files.
     """
 
     metric: Metric
@@ -359,20 +337,11 @@ class RabitQuantizer:
     ) -> RabitQuantizer:
         """Return a quantizer with a random rotation.
 
-        Parameters
-        ----------
-        metric : Metric
-        dimension : int
-            A multiple of 8.
-        num_bits : int
-            1 to 9.
-        seed : int, optional
-            Of the rotation; another one at each call by default.
+        - `dimension`: A multiple of 8.
+        - `num_bits`: 1 to 9.
+        - `seed`: Of the rotation; another one at each call by default.
 
-        Raises
-        ------
-        InvalidInputError
-            The dimension, the number of bits or the metric cannot be stored.
+        Raises InvalidInputError: the dimension, the number of bits or the metric cannot be stored.
         """
         signs = np.random.default_rng(seed).bytes(ROUNDS * dimension // 8)
         return cls._checked(metric, num_bits, FastRotation(dimension, signs))
@@ -381,19 +350,11 @@ class RabitQuantizer:
     def of_model(cls, metric: Metric, dimension: int, num_bits: int, model: str) -> RabitQuantizer:
         """Return a quantizer with the rotation of a model, as pylance's `build_rq_model` makes it.
 
-        Parameters
-        ----------
-        metric : Metric
-        dimension : int
-        num_bits : int
-            Bits of an item, from 1 to 9.
-        model : str
-            JSON.
+        - `num_bits`: Bits of an item, from 1 to 9.
+        - `model`: JSON.
 
-        Raises
-        ------
-        InvalidInputError
-            The text is not a model, or the model has another dimension or number of bits.
+        Raises InvalidInputError: the text is not a model, or the model has another dimension or
+        number of bits.
         """
         stored = StoredModel(
             _parsed(model), metric, np.empty((0, dimension)), _no_buffer, (), "model"
@@ -426,12 +387,8 @@ class RabitQuantizer:
     def open(cls, stored: StoredModel) -> RabitQuantizer:
         """Return the quantizer of a file.
 
-        Raises
-        ------
-        CorruptFileError
-            The metadata are damaged.
-        UnsupportedFeatureError
-            Codes have a form that this release does not know.
+        Raises CorruptFileError: the metadata are damaged. Raises UnsupportedFeatureError: codes
+        have a form that this release does not know.
         """
         metadata, name = stored.metadata, stored.name
         hidden = {column for column in stored.columns if column.startswith("__")}
@@ -498,10 +455,7 @@ class RabitQuantizer:
     def model(self) -> str:
         """Return the rotation as a text, as pylance's `build_rq_model` does.
 
-        Raises
-        ------
-        UnsupportedFeatureError
-            The rotation is a matrix, which the text cannot have.
+        Raises UnsupportedFeatureError: the rotation is a matrix, which the text cannot have.
         """
         if not isinstance(self.rotation, FastRotation):
             raise UnsupportedFeatureError("an RQ index whose rotation is a matrix has no model")

@@ -61,12 +61,8 @@ class Rotation(Protocol):
 class FastRotation:
     """The rotation `fast`.
 
-    Attributes
-    ----------
-    dimension : int
-        A multiple of 8.
-    signs : bytes
-        ``ROUNDS * dimension / 8`` bytes.
+    - `dimension`: A multiple of 8.
+    - `signs`: ``ROUNDS * dimension / 8`` bytes.
     """
 
     dimension: int
@@ -112,9 +108,7 @@ class FastRotation:
 class MatrixRotation:
     """The rotation `matrix`.
 
-    Attributes
-    ----------
-    matrix : array of shape (dimension, dimension)
+    - `matrix`: Array of shape (dimension, dimension).
     """
 
     matrix: npt.NDArray[Any]
@@ -144,12 +138,8 @@ class MatrixRotation:
 def open_rotation(stored: StoredModel) -> Rotation:
     """Return the rotation of a file.
 
-    Raises
-    ------
-    CorruptFileError
-        It is damaged.
-    UnsupportedFeatureError
-        This release does not know it.
+    Raises CorruptFileError: it is damaged. Raises UnsupportedFeatureError: this release does not
+    know it.
     """
     metadata, name, dimension = stored.metadata, stored.name, stored.dimension
     match metadata.get("rotation_type", "matrix"):
@@ -251,9 +241,7 @@ _CHUNK_ITEMS = 1 << 15
 class Factors:
     """Numbers of each row that estimates are made of.
 
-    Attributes
-    ----------
-    add, scale : float32 arrays
+    - `add`, `scale`: Float32 arrays.
     """
 
     add: Floats
@@ -294,14 +282,10 @@ def factors(
 ) -> Factors:
     """Return the factors of levels.
 
-    Parameters
-    ----------
-    rotated, centroids : float32 arrays of shape (rows, dimension)
-        Rotated residuals, and the rotated centroid of each row.
-    level : integer array of shape (rows, dimension)
-        Levels; for the factors of signs alone, with `num_bits` 1.
-    num_bits : int
-    metric : Metric
+    - `rotated`, `centroids` (float32 arrays of shape (rows, dimension)): Rotated residuals, and the
+      rotated centroid of each row.
+    - `level` (integer array of shape (rows, dimension)): Levels; for the factors of signs alone,
+      with `num_bits` 1.
     """
     values = _values(level, num_bits)
     squares = _products(rotated, rotated)
@@ -321,13 +305,8 @@ def as_residual(factors: Factors, centroids: Floats, level: Levels) -> Factors:
 def from_residual(factors: Factors, products: Floats, dimension: int) -> Factors:
     """Return factors for a query.
 
-    Parameters
-    ----------
-    factors : Factors
-        For the difference of a query from the centroid.
-    products : float32 array
-        <c,b> of each row.
-    dimension : int
+    - `factors`: For the difference of a query from the centroid.
+    - `products` (float32 array): <c,b> of each row.
     """
     scale = factors.scale / _residual_scale(dimension)
     return Factors(factors.add - scale * products, scale)
@@ -465,12 +444,8 @@ def unpack_signs(packed: Bytes) -> Bytes:
 def pack_extra(codes: Bytes, bits: int) -> Bytes:
     """Return extra codes in bytes.
 
-    Parameters
-    ----------
-    codes : uint8 array of shape (rows, dimension)
-        Less than ``2 ** bits``.
-    bits : int
-        1 to 8.
+    - `codes` (uint8 array of shape (rows, dimension)): Less than ``2 ** bits``.
+    - `bits`: 1 to 8.
     """
     rows, dimension = codes.shape
     size = extra_code_bytes(dimension, bits)

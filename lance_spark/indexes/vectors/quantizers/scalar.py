@@ -54,12 +54,7 @@ _Floats = npt.NDArray[np.float32]
 class ScalarQuantizer:
     """Stores each item of a vector as a byte.
 
-    Attributes
-    ----------
-    dimension : int
-    metric : Metric
-    start, end : float
-        Items outside these bounds have the code 0 or 255.
+    - `start`, `end`: Items outside these bounds have the code 0 or 255.
     """
 
     dimension: int
@@ -73,9 +68,7 @@ class ScalarQuantizer:
     def open(cls, stored: StoredModel) -> ScalarQuantizer:
         """Return the quantizer of a file.
 
-        Raises
-        ------
-        CorruptFileError
+        Raises CorruptFileError.
         """
         stored.check_dimension("dim")
         stored.number("num_bits", _NUM_BITS, _NUM_BITS)

@@ -52,9 +52,7 @@ def is_supported(version: str) -> bool:
 def check_supported(version: str = pyspark.__version__) -> None:
     """Check a version of Spark; that of pyspark in this process by default.
 
-    Raises
-    ------
-    UnsupportedError
+    Raises UnsupportedError.
     """
     if not is_supported(version):
         raise UnsupportedError(

@@ -86,16 +86,11 @@ class WriteColumns:
 
     It yields the written files, or None if the rows are not in order.
 
-    Attributes
-    ----------
-    schema : Schema
-        The columns, with their ids.
-    target : str
-        What the files are; see `ColumnRewriter`.
-    ordered : bool
-        Whether it is an error if the rows are not in order.
-    flagged : bool
-        Whether there is a last column that is null in rows without values, which are an error.
+    - `schema`: The columns, with their ids.
+    - `target`: What the files are; see `ColumnRewriter`.
+    - `ordered`: Whether it is an error if the rows are not in order.
+    - `flagged`: Whether there is a last column that is null in rows without values, which are an
+      error.
     """
 
     table: TableSnapshot
@@ -159,22 +154,12 @@ def write_in_order(
 
     If expressions changed the order of the rows, they are sorted and written again.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The version to which the addresses refer.
-    rows : DataFrame
-        ``_rowaddr``, then the columns.
-    fragments : collection of int
-        Ids of the fragments that the rows can belong to.
-    complete : bool
-        Whether the frame must have all live rows of these fragments.
+    - `table`: The version to which the addresses refer.
+    - `rows`: ``_rowaddr``, then the columns.
+    - `fragments`: Ids of the fragments that the rows can belong to.
+    - `complete`: Whether the frame must have all live rows of these fragments.
 
-    Raises
-    ------
-    RowOrderError
-        The frame has a row twice.
-    LanceError, PySparkException
+    Raises LanceError, PySparkException. Raises RowOrderError: the frame has a row twice.
     """
     parts = job.run_frame(rows, work, "compute columns")
     files = _concatenated(parts)
@@ -213,26 +198,15 @@ def rewrite_columns(
 
     Rows stay in their fragments.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The version to which the addresses refer.
-    rows : DataFrame
-        The rows to update: ``_rowaddr`` and the columns, in Spark's types for them.
-    fragments : collection of int
-        Ids of the fragments that the rows can belong to.
-    ordered : bool
-        Whether the frame has whole fragments, in order.
-    overlay : bool
-        Whether the new files are overlays.
+    - `table`: The version to which the addresses refer.
+    - `rows`: The rows to update: ``_rowaddr`` and the columns, in Spark's types for them.
+    - `fragments`: Ids of the fragments that the rows can belong to.
+    - `ordered`: Whether the frame has whole fragments, in order.
+    - `overlay`: Whether the new files are overlays.
 
-    Raises
-    ------
-    RowOrderError
-        The frame has a row twice.
-    UnsupportedFeatureError
-        The first column of files of version 0.1 would be in another file than later columns.
-    LanceError, PySparkException
+    Raises LanceError, PySparkException. Raises RowOrderError: the frame has a row twice. Raises
+    UnsupportedFeatureError: the first column of files of version 0.1 would be in another file than
+    later columns.
     """
     if overlay:
         check_overlaid_fields(table, fields)
@@ -407,14 +381,9 @@ def join_by_key(
 ) -> DataFrame:
     """Return the addresses of a table's rows, with values of a source's rows with the same key.
 
-    Parameters
-    ----------
-    target : DataFrame
-        Rows of the table: the key, and ``_rowaddr``.
-    values : mapping of str to Column
-        Expressions over the source, by the names of the new columns.
-    flagged : bool
-        Whether to add a last column that is null for rows whose key is not in the source.
+    - `target`: Rows of the table: the key, and ``_rowaddr``.
+    - `values`: Expressions over the source, by the names of the new columns.
+    - `flagged`: Whether to add a last column that is null for rows whose key is not in the source.
     """
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
@@ -453,9 +422,7 @@ def with_keys_as_stored(source: DataFrame, table: OpenTable, key: Sequence[str])
 def check_key(table: OpenTable, source: DataFrame, key: Sequence[str]) -> None:
     """Check that a key has columns, and that both the table and the source have them.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     if not key:
         raise InvalidInputError("key must name at least one column")
@@ -471,9 +438,7 @@ def check_key(table: OpenTable, source: DataFrame, key: Sequence[str]) -> None:
 def check_new_columns(table: OpenTable, names: Iterable[Any]) -> None:
     """Check that the names of new columns are valid, and that the table does not have them.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     names = list(names)
     if not names:

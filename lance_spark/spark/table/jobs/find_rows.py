@@ -78,17 +78,10 @@ def find_rows(
 ) -> dict[int, BitMap]:
     """Return the offsets by fragment of the rows that meet a condition, found on executors.
 
-    Parameters
-    ----------
-    condition : str, Column or None
-        Any condition that Spark can evaluate, also with subqueries. None: all rows.
-    fragments : collection of int, optional
-        Ids of the fragments to search; all by default.
+    - `condition`: Any condition that Spark can evaluate, also with subqueries. None: all rows.
+    - `fragments`: Ids of the fragments to search; all by default.
 
-    Raises
-    ------
-    InvalidInputError
-        Spark cannot analyse the condition.
+    Raises InvalidInputError: Spark cannot analyse the condition.
     """
     from lance_spark.spark.table.conditions import matching_rows
 

@@ -142,12 +142,8 @@ def keys_of(vectors: Vectors) -> Keys:
 def binaries(values: npt.NDArray[Any], counts: Int64Array) -> pa.Array:
     """Return values as binary values, each of some items.
 
-    Parameters
-    ----------
-    values : array
-        Of one dimension; contiguous.
-    counts : int64 array
-        Number of items of each binary value.
+    - `values` (array): Of one dimension; contiguous.
+    - `counts` (int64 array): Number of items of each binary value.
     """
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
@@ -189,10 +185,7 @@ def neighbors_as_binaries(neighbors: Neighbors, num_queries: int) -> pa.Array:
 def neighbors_of(array: pa.Array, numbers: Int64Array) -> Neighbors:
     """Return the found rows of partial results; a row that is there twice once.
 
-    Parameters
-    ----------
-    numbers : int64 array
-        The number of the query of each partial result.
+    - `numbers` (int64 array): The number of the query of each partial result.
     """
     rows, counts = _items_of(array, _NEIGHBOR)
     queries = np.repeat(numbers, counts)
@@ -213,10 +206,7 @@ def neighbors_of(array: pa.Array, numbers: Int64Array) -> Neighbors:
 class Runs:
     """Collects probes that are sorted by their slots.
 
-    Parameters
-    ----------
-    rows : int
-        Most probes of a slot that are collected.
+    - `rows`: Most probes of a slot that are collected.
     """
 
     def __init__(self, rows: int) -> None:
@@ -251,10 +241,7 @@ def groups(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
 
     The partial results of a key are in each table that has a query of this key.
 
-    Parameters
-    ----------
-    rows : int
-        About how many rows a table has.
+    - `rows`: About how many rows a table has.
     """
     collected: list[pa.RecordBatch] = []
     for next_batch in batches:
@@ -327,14 +314,10 @@ _Ranges = tuple[tuple[int, int, int], ...]
 class IndexSlot(NamedTuple):
     """A share of the partitions of a segment.
 
-    Attributes
-    ----------
-    segment : int
-        Number of the segment.
-    share, shares : int
-        Number of the share, and how many there are: every so many partitions are searched.
-    group, groups : int
-        Number of the group of queries, and how many there are.
+    - `segment`: Number of the segment.
+    - `share`, `shares`: Number of the share, and how many there are: every so many partitions are
+      searched.
+    - `group`, `groups`: Number of the group of queries, and how many there are.
     """
 
     segment: int
@@ -348,23 +331,13 @@ class IndexSlot(NamedTuple):
 class Slots:
     """What queries of a join are compared with, and how. Can be pickled.
 
-    Attributes
-    ----------
-    search : VectorSearch
-        Of the whole table, with any query. Its `k` is the number of candidates of a query.
-    k : int
-        Most rows of a query.
-    measures_again : bool
-        Whether candidates are measured by their vectors.
-    lower, upper : float or None
-        Only rows with `lower` <= distance < `upper`.
-    of_index : tuple of IndexSlot
-    of_rows : tuple of tuple of (int, int, int)
-        Slots of rows: fragment, first row and end.
-    of_overlaid : tuple of tuple of int
-        Slots of overlaid rows: fragments.
-    allowed : mapping of int to RowRanges, or None
-        The rows that may be found, by fragment; all if None.
+    - `search`: Of the whole table, with any query. Its `k` is the number of candidates of a query.
+    - `k`: Most rows of a query.
+    - `measures_again`: Whether candidates are measured by their vectors.
+    - `lower`, `upper`: Only rows with `lower` <= distance < `upper`.
+    - `of_rows` (tuple of tuple of (int, int, int)): Slots of rows: fragment, first row and end.
+    - `of_overlaid`: Slots of overlaid rows: fragments.
+    - `allowed`: The rows that may be found, by fragment; all if None.
     """
 
     search: VectorSearch
@@ -387,14 +360,8 @@ class Slots:
     ) -> Slots:
         """Divide a search.
 
-        Parameters
-        ----------
-        search : VectorSearch
-        fragments : sequence of Fragment
-            Of the table.
-        num_tasks : int
-            How many slots are wanted.
-        allowed : mapping, optional
+        - `fragments`: Of the table.
+        - `num_tasks`: How many slots are wanted.
         """
         query = search.query
         factor = query.refine_factor or 1
@@ -482,17 +449,10 @@ class Slots:
     def queries(self, array: pa.Array, name: str) -> tuple[Vectors, npt.NDArray[np.bool_]]:
         """Return the vectors of queries, and which queries have one.
 
-        Parameters
-        ----------
-        array : pa.Array
-            Lists of numbers. Null lists, and lists with a null or NaN, are no vectors.
-        name : str
-            What errors call the column.
+        - `array`: Lists of numbers. Null lists, and lists with a null or NaN, are no vectors.
+        - `name`: What errors call the column.
 
-        Raises
-        ------
-        InvalidInputError
-            A list has another length than the vectors of the table.
+        Raises InvalidInputError: a list has another length than the vectors of the table.
         """
         dtype = self.search.dtype
         has_vector = array.is_valid().to_numpy(zero_copy_only=False).copy()
@@ -518,11 +478,8 @@ class Slots:
     ) -> Iterator[tuple[Int64Array, Int64Array]]:
         """Yield pairs of a query and a slot that is to search it, as numbers.
 
-        Parameters
-        ----------
-        vectors : array of shape (queries, dimension)
-        keys : int64 array
-            Any numbers of the queries, which choose their groups.
+        - `vectors`: Array of shape (queries, dimension).
+        - `keys` (int64 array): Any numbers of the queries, which choose their groups.
         """
         yield from self._nearest_slots(dataset, vectors, keys)
         for slot in range(len(self.of_index), self.count):
@@ -571,11 +528,8 @@ class SlotSearcher:
     def neighbors(self, number: int, vectors: Vectors) -> Neighbors:
         """Return the nearest rows of queries in a slot.
 
-        Parameters
-        ----------
-        number : int
-            Of the slot.
-        vectors : array of shape (queries, dimension)
+        - `number`: Of the slot.
+        - `vectors`: Array of shape (queries, dimension).
         """
         slots = self._slots
         whole = slots.search
@@ -623,11 +577,7 @@ class SlotSearcher:
     def measured(self, vectors: Vectors, neighbors: Neighbors) -> Neighbors:
         """Return candidates with their distances by their vectors.
 
-        Parameters
-        ----------
-        vectors : array of shape (queries, dimension)
-            By the numbers of the queries.
-        neighbors : Neighbors
+        - `vectors` (array of shape (queries, dimension)): By the numbers of the queries.
         """
         search = self._slots.search
         read = partial(self._rows(self._task(search)).read_vectors, search.path, [])
@@ -719,19 +669,10 @@ _SENT_BYTES = 64 * 1024 * 1024
 class NearestJoin:
     """What the steps know of a join. Can be pickled.
 
-    Attributes
-    ----------
-    table : TableSnapshot
-    slots : Slots
-    columns : tuple of str
-        Columns of the table to read.
-    names : tuple of str
-        Their names in the result.
-    blob_handling : str
-    keeps_all : bool
-        Whether queries without a row are returned.
-    vectors : str
-        What errors call the vectors of the queries.
+    - `columns`: Columns of the table to read.
+    - `names`: Their names in the result.
+    - `keeps_all`: Whether queries without a row are returned.
+    - `vectors`: What errors call the vectors of the queries.
     """
 
     table: TableSnapshot
@@ -862,10 +803,7 @@ class SearchSlots(TaskObject):
 class ReadRows(TaskObject):
     """Work that chooses the nearest rows of each query, and reads their columns.
 
-    Attributes
-    ----------
-    schema : StructType
-        Of the result.
+    - `schema`: Of the result.
     """
 
     join: NearestJoin
@@ -1020,11 +958,7 @@ def nearest_join(
 ) -> DataFrame:
     """Return the queries with their nearest rows; see `LanceTable.nearest_join`.
 
-    Parameters
-    ----------
-    nearest : mapping
-        Keys of `nearest` of `Dataset.to_table`, without the column and the query.
-    search : IndexSearchKeywords
+    - `nearest`: Keys of `nearest` of `Dataset.to_table`, without the column and the query.
     """
     from pyspark.sql import functions
 

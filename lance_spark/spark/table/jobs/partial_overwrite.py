@@ -68,10 +68,7 @@ class InsertRows:
 
     Batches have the new values, then the columns of the condition, and last its value.
 
-    Attributes
-    ----------
-    shown : tuple of str
-        Columns of the condition, which errors show.
+    - `shown`: Columns of the condition, which errors show.
     """
 
     table: TableSnapshot
@@ -217,10 +214,7 @@ def with_condition(
 def partial_schema(table: OpenTable, names: Sequence[str]) -> Schema:
     """Return the schema of some columns of a table, in the table's order.
 
-    Raises
-    ------
-    SchemaMismatchError
-        The table has none of these columns.
+    Raises SchemaMismatchError: the table has none of these columns.
     """
     chosen = set(names)
     fields = tuple(field for field in table.schema.fields if field.name in chosen)

@@ -67,17 +67,10 @@ Numbers = npt.NDArray[np.int64]
 def with_z_values(frame: DataFrame, keys: Sequence[str], num_rows: int) -> DataFrame:
     """Return the row addresses of a frame with Z-values. Runs a Spark job for a sample.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Row addresses, and the keys.
-    num_rows : int
-        Approximate number of rows of the frame.
+    - `frame`: Row addresses, and the keys.
+    - `num_rows`: Approximate number of rows of the frame.
 
-    Raises
-    ------
-    InvalidInputError
-        There are too many keys, or the values of a key have no order.
+    Raises InvalidInputError: there are too many keys, or the values of a key have no order.
     """
     from pyspark.sql import functions
     from pyspark.sql.types import StringType
@@ -103,10 +96,7 @@ def with_z_values(frame: DataFrame, keys: Sequence[str], num_rows: int) -> DataF
 def bounds_of(sample: pa.ChunkedArray, name: str) -> pa.Array:
     """Return distinct values that divide a sorted sample into parts of about the same size.
 
-    Raises
-    ------
-    InvalidInputError
-        The values have no order.
+    Raises InvalidInputError: the values have no order.
     """
     values = pa.concat_arrays(sample.drop_null().chunks or [pa.array([], sample.type)])
     try:
@@ -169,10 +159,7 @@ class _ZValues:
 class ReorderRows:
     """Work that writes the rows of a partition of addresses, in the order of the addresses.
 
-    Attributes
-    ----------
-    targets : tuple of int or None
-        Ids of the base paths to which files go in turn; None is the table's root.
+    - `targets`: Ids of the base paths to which files go in turn; None is the table's root.
     """
 
     table: TableSnapshot
@@ -202,17 +189,10 @@ class ReorderRows:
 def sort_columns(keys: str | Column | Sequence[str | Column], parameter: str) -> list[Column]:
     """Return sort keys as Columns.
 
-    Parameters
-    ----------
-    keys : str, Column or sequence of them
-        Strings are names of columns.
-    parameter : str
-        Name of the parameter in errors.
+    - `keys`: Strings are names of columns.
+    - `parameter`: Name of the parameter in errors.
 
-    Raises
-    ------
-    InvalidInputError
-        The sequence is empty.
+    Raises InvalidInputError: the sequence is empty.
     """
     from pyspark.sql import functions
 
@@ -241,18 +221,11 @@ def sort_rows(
 ) -> tuple[Manifest, CompactionMetrics]:
     """Sort the rows of a table by columns, or by their Z-order, and commit.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names of the first columns, by which the version is recorded to be sorted.
+    - `names`: Names of the first columns, by which the version is recorded to be sorted.
 
-    Raises
-    ------
-    InvalidInputError
-        Spark cannot analyse the columns.
-    CommitConflictError
-        Another client changed the same fragments.
-    UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
+    Raises UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError. Raises
+    InvalidInputError: Spark cannot analyse the columns. Raises CommitConflictError: another client
+    changed the same fragments.
     """
     table = dataset._table
     named = dataframes.named_columns(dataset, *columns)

@@ -164,14 +164,9 @@ def assignments(
 ) -> dict[str, str | Column]:
     """Return expressions for the updated columns, by their names in the table.
 
-    Raises
-    ------
-    InvalidInputError
-        No value is given, or a column gets two values.
-    SchemaMismatchError
-        A column is not found.
-    UnsupportedError
-        A child of a struct with blobs gets a new value.
+    Raises InvalidInputError: no value is given, or a column gets two values. Raises
+    SchemaMismatchError: a column is not found. Raises UnsupportedError: a child of a struct with
+    blobs gets a new value.
     """
     if not isinstance(values, Mapping) or not values:
         raise InvalidInputError("set must map at least one column to an expression")
@@ -191,12 +186,8 @@ def new_values(
 
     The values are cast to the types of their columns, with children of structs by name.
 
-    Raises
-    ------
-    InvalidInputError
-        Spark cannot analyse the condition or a value.
-    SchemaMismatchError
-        A struct has names of its column in other places, and other names.
+    Raises InvalidInputError: Spark cannot analyse the condition or a value. Raises
+    SchemaMismatchError: a struct has names of its column in other places, and other names.
     """
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 

@@ -81,10 +81,7 @@ class Action(Enum):
 class Clause:
     """A clause of a merge.
 
-    Attributes
-    ----------
-    values : mapping of str to str or Column, optional
-        Expressions of an update or insert by column. None: all columns of the source.
+    - `values`: Expressions of an update or insert by column. None: all columns of the source.
     """
 
     rows: Rows
@@ -102,10 +99,7 @@ class Clause:
 class TaskClause:
     """A clause as tasks need it.
 
-    Attributes
-    ----------
-    names : tuple of str
-        Columns of the table that the clause writes.
+    - `names`: Columns of the table that the clause writes.
     """
 
     action: Action
@@ -124,29 +118,17 @@ def assigned_columns(
 ) -> dict[str, str | Column]:
     """Return an expression for each column that gets new values, by its name in the table.
 
-    Parameters
-    ----------
-    values : mapping of str to str or Column
-        New values by the name of a column, or the dotted path of a child of a struct. Names with
-        special characters are in backticks.
-    label : str
-        Name of `values` in errors.
-    find : callable
-        Returns the index of a name in a sequence, as the session resolves names; see
-        `projection.finder`.
-    alias : str, optional
-        Alias of the table, which can precede the names.
-    qualifier : sequence of str
-        Qualifier of the columns of the table in the returned expressions.
+    - `values`: New values by the name of a column, or the dotted path of a child of a struct. Names
+      with special characters are in backticks.
+    - `label`: Name of `values` in errors.
+    - `find`: Returns the index of a name in a sequence, as the session resolves names; see
+      `projection.finder`.
+    - `alias`: Alias of the table, which can precede the names.
+    - `qualifier`: Qualifier of the columns of the table in the returned expressions.
 
-    Raises
-    ------
-    InvalidInputError
-        A column gets two values, or a value is not an expression.
-    SchemaMismatchError
-        A column is not found.
-    UnsupportedError
-        A child of a struct with blobs gets a new value.
+    Raises InvalidInputError: a column gets two values, or a value is not an expression. Raises
+    SchemaMismatchError: a column is not found. Raises UnsupportedError: a child of a struct with
+    blobs gets a new value.
     """
     by_path: dict[Path, str | Column] = {}
     columns: dict[str, Field] = {}
@@ -198,14 +180,10 @@ _KIND_CLAUSE, _CLAUSE_VALUE = "__merge_action_{}", "__merge_value_{}_{}"
 class MergeJoin:
     """The inputs of the joined frame of a merge.
 
-    Attributes
-    ----------
-    clause_values : sequence of mapping of str to Column
-        For each clause, new values by column of the table.
-    source_columns : sequence of int
-        Indexes of the columns of the source that clauses with all columns write.
-    filter_tree : mapping, optional
-        Condition that rows of the table meet if they match a row of the source; see `keys`.
+    - `clause_values`: For each clause, new values by column of the table.
+    - `source_columns`: Indexes of the columns of the source that clauses with all columns write.
+    - `filter_tree`: Condition that rows of the table meet if they match a row of the source; see
+      `keys`.
     """
 
     handle: TableHandle
@@ -223,12 +201,8 @@ class MergeJoin:
         It reads the columns of the table that expressions name, or all columns if Spark needs
         more. The source has the alias of the user, or else the alias ``source``.
 
-        Raises
-        ------
-        InvalidInputError
-            Spark cannot analyse a condition or expression.
-        SchemaMismatchError
-            Children of a struct have other names.
+        Raises InvalidInputError: Spark cannot analyse a condition or expression. Raises
+        SchemaMismatchError: children of a struct have other names.
         """
         from pyspark.errors import AnalysisException
 
@@ -457,10 +431,7 @@ _Json = dict[str, Any]
 def kept_source(source: DataFrame, dataset: Dataset) -> DataFrame | None:
     """Return a small source, with rows that stay the same when it is read again.
 
-    Returns
-    -------
-    DataFrame or None
-        None if the source is not small, or if to know that may be much work.
+    Returns None if the source is not small, or if to know that may be much work.
     """
     if is_connect(source.sparkSession) or source.isStreaming:
         return None
@@ -493,17 +464,10 @@ def _title(dataset: Dataset) -> str:
 def key_tree(joined: DataFrame, source: DataFrame, dataset: Dataset) -> _Json | None:
     """Return the filter of the table by the keys of a source, as a tree of `filter_trees`.
 
-    Parameters
-    ----------
-    joined : DataFrame
-        The rows of `Join.rows`.
-    source : DataFrame
-        The result of `kept_source`, which is joined.
+    - `joined`: The rows of `Join.rows`.
+    - `source`: The result of `kept_source`, which is joined.
 
-    Returns
-    -------
-    dict or None
-        None if the condition has no key whose values scans compare as Spark does.
+    Returns None if the condition has no key whose values scans compare as Spark does.
     """
     try:
         keys = _keys(java_frame(joined).queryExecution().analyzed(), len(source.columns))

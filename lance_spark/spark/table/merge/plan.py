@@ -68,14 +68,9 @@ _SIMPLE_TYPES = frozenset(
 class MergeFrame:
     """The joined frame of a merge.
 
-    Attributes
-    ----------
-    rows : DataFrame
-        Address, number of the clause, and the values of `names`.
-    names : tuple of str
-        Columns of the table.
-    clauses : tuple of TaskClause
-        Indexed by their numbers.
+    - `rows`: Address, number of the clause, and the values of `names`.
+    - `names`: Columns of the table.
+    - `clauses`: Indexed by their numbers.
     """
 
     rows: DataFrame
@@ -94,21 +89,12 @@ def merge_frame(
 ) -> MergeFrame:
     """Return the joined frame of a merge into a version.
 
-    Parameters
-    ----------
-    clauses : sequence of Clause
-        In the order in which they are tried.
-    key : sequence of tuple of Field
-        The primary key of the table; see `primary_key`.
-    unchanged : sequence of str
-        Columns that updates with all columns of the source do not write.
+    - `clauses`: In the order in which they are tried.
+    - `key`: The primary key of the table; see `primary_key`.
+    - `unchanged`: Columns that updates with all columns of the source do not write.
 
-    Raises
-    ------
-    InvalidInputError
-        Spark cannot analyse a condition or expression.
-    SchemaMismatchError
-        A column is not found, or a column that is not nullable gets no value.
+    Raises InvalidInputError: Spark cannot analyse a condition or expression. Raises
+    SchemaMismatchError: a column is not found, or a column that is not nullable gets no value.
     """
     schema = dataset._table.schema
     find = finder(handle.spark)
@@ -148,19 +134,11 @@ def column_of(
 ) -> str:
     """Return the name of a column as the table spells it.
 
-    Parameters
-    ----------
-    name : str
-        Name, which may follow the alias of the table and a dot, and may be in backticks.
-    label : str
-        Start of the error.
-    find : callable
-        Returns the index of a name in a sequence; see `projection.finder`.
+    - `name`: Name, which may follow the alias of the table and a dot, and may be in backticks.
+    - `label`: Start of the error.
+    - `find`: Returns the index of a name in a sequence; see `projection.finder`.
 
-    Raises
-    ------
-    SchemaMismatchError
-        The column is not found.
+    Raises SchemaMismatchError: the column is not found.
     """
     position = find(schema.names, name)
     if position < 0:
@@ -190,11 +168,8 @@ def _source_indexes(
 ) -> dict[str, int]:
     """Return the indexes of the source's columns by the names of the table's columns.
 
-    Raises
-    ------
-    SchemaMismatchError
-        The source has a column that neither the table has nor an expression names, or two columns
-        for one of the table.
+    Raises SchemaMismatchError: the source has a column that neither the table has nor an expression
+    names, or two columns for one of the table.
     """
     indexes: dict[str, int] = {}
     text = "\n".join(map(str, expressions)).lower()
@@ -232,12 +207,8 @@ def _clause_values(
 ) -> dict[str, Column]:
     """Return the values that a clause writes, by column of the table, in the table's order.
 
-    Raises
-    ------
-    SchemaMismatchError
-        A column is not found, or a column that is not nullable gets no value.
-    InvalidInputError
-        A column gets two values.
+    Raises SchemaMismatchError: a column is not found, or a column that is not nullable gets no
+    value. Raises InvalidInputError: a column gets two values.
     """
     if clause.action is Action.DELETE:
         return {}

@@ -56,12 +56,8 @@ class MergeRows:
 
     It yields one `TaskChanges` if the partition has rows.
 
-    Attributes
-    ----------
-    clauses : tuple of TaskClause
-        Indexed by their numbers.
-    shown : tuple of str
-        Columns that identify a row in errors.
+    - `clauses`: Indexed by their numbers.
+    - `shown`: Columns that identify a row in errors.
     """
 
     table: TableSnapshot
@@ -141,10 +137,8 @@ class _RowMerger:
     ) -> npt.NDArray[np.bool_]:
         """Return a mask of the rows that are the first with their address.
 
-        Raises
-        ------
-        AmbiguousMergeError
-            Several rows have an address, and not all of them delete it without a condition.
+        Raises AmbiguousMergeError: several rows have an address, and not all of them delete it
+        without a condition.
         """
         if not len(addresses):
             return np.ones(0, np.bool_)
@@ -162,9 +156,7 @@ class _RowMerger:
     def _check_keys(self, values: pa.RecordBatch) -> None:
         """Refuse new rows with the same primary key, which are adjacent.
 
-        Raises
-        ------
-        AmbiguousMergeError
+        Raises AmbiguousMergeError.
         """
         keys = [column_at(values, path) for path in self._key]
         if self._last_key is not None:
