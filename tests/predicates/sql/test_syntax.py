@@ -68,7 +68,8 @@ def test_all_keywords(spark: SparkSession) -> None:
     for at, word in enumerate(words):
         for form in FORMS[at % STEP :: STEP]:
             plain, quoted = form.format(w=word), form.format(w=f"`{word}`")
-            column = theirs(plain) is not None and theirs(plain) == theirs(quoted)
+            shown = theirs(plain)
+            column = shown is not None and shown == theirs(quoted)
             tree = ours(plain, SqlSettings())
             if (tree is not None and tree == ours(quoted, SqlSettings())) != column:
                 wrong.append(plain)
