@@ -80,11 +80,9 @@ from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 #: Dictionaries of fewer values than this do not save enough for a third buffer.
 _MIN_DICTIONARY = 100
 #: Values of a sample before a dictionary is built, and the share of distinct values above which
-#: none is built. Distinct values fill a sample long before they fill the page; numbers gain too
-#: little for that to matter.
+#: none is built. Distinct values fill a sample long before they fill the page.
 _SAMPLE = 4096
 _SAMPLE_SHARE = 0.98
-_SAMPLE_SHARE_OF_NUMBERS = 0.5
 #: Share of the estimated distinct values that the page has for certain.
 _SURE = 0.8
 #: Share of distinct values in the sample above which a larger sample is used, whose estimate is
@@ -164,10 +162,8 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
     array = untyped(block)
     limit = count // hints.dict_divisor if hints.dict_divisor else count // 2
     cheap, share = _light_size(block), 1.0
-    # Numbers that can be packed gain little from a dictionary, other than floats.
-    numbers = pa.types.is_integer(array.type) and cheap < count * array.type.bit_width / 16
     guess = _guess(array)
-    if guess.share_in_sample > (_SAMPLE_SHARE_OF_NUMBERS if numbers else _SAMPLE_SHARE):
+    if guess.share_in_sample > _SAMPLE_SHARE:
         return None
     if guess.items * _SURE > limit:
         return None
@@ -177,7 +173,7 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
     # built.
     if not _saves(guess.index_bytes * _SURE, guess.item_bytes * _SURE, cheap, share, hints):
         return None
-    if guess.share_in_sample > _MANY and count > 4 * _LARGE_SAMPLE and not numbers:
+    if guess.share_in_sample > _MANY and count > 4 * _LARGE_SAMPLE:
         guess = _guess(array, _LARGE_SAMPLE)
         if not _saves(guess.index_bytes * _SURER, guess.item_bytes * _SURER, cheap, share, hints):
             return None
