@@ -1,23 +1,16 @@
 """Changes of a large table by SQL and by the local API, beside pylance and Spark over Parquet.
 
     python benchmarks/sql_changes.py [--data DIR] [--scale 1.0] [--rounds 3] [--only WORD] [--update]
-    python benchmarks/sql_changes.py --many 1000 [--scale 0.125] [--only WORD]
 
 The table has 4 million rows of six columns in eight fragments. The local API and pylance each run
 in a process of their own, SQL and Parquet in one session of Spark. Each change is made to a new
 copy of the table. The clients take turns; the first round warms up, and the least seconds of the
 others count. Parquet has no changes: Spark writes all rows again, as a table format without
 deletion files does.
-
-With `--many`, each client makes many merges of 100 rows, half of them new, of one table, one after
-the other: by the local API and pylance, without an index, with a B-tree, and with a B-tree and an
-`OPTIMIZE` after each hundredth merge; by SQL, with a B-tree. The program shows the seconds of a merge
-in the first and in the last tenth, and what the table consists of at the end.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import statistics
@@ -174,114 +167,6 @@ def serve(client: str) -> None:
         print(change(client, *json.loads(line)), flush=True)
 
 
-def small_source(number: int, rows: int) -> pa.Table:
-    """Return the rows of one of many merges: half are old, half are new."""
-    import numpy as np
-    import pyarrow as pa
-
-    half = SMALL // 2
-    old = np.random.default_rng(number).choice(rows, half, replace=False)
-    ids = np.concatenate([old, np.arange(rows + number * half, rows + (number + 1) * half)])
-    return rows_of(SMALL, 0, number).set_column(0, "id", pa.array(ids))
-
-
-def merges(client: str, path: str, rows: int, count: int, every: int) -> list[list[float]]:
-    """Make many merges without Spark, and an `OPTIMIZE` after each `every` merges, if not 0.
-
-    Returns the seconds of each merge, and of each `OPTIMIZE`.
-    """
-    if client == "pylance":
-        import lance as module
-
-        open_table: Callable[[str], Any] = module.dataset
-    else:
-        import lance_spark
-
-        open_table = lance_spark.open_dataset
-    seconds: list[list[float]] = [[], []]
-    for number in range(count):
-        source = small_source(number, rows)
-
-        def merge(source: pa.Table = source) -> None:
-            builder = open_table(path).merge_insert("id").when_matched_update_all()
-            builder.when_not_matched_insert_all().execute(source)
-
-        seconds[0].append(seconds_of(merge))
-        if every and (number + 1) % every == 0:
-
-            def optimize() -> None:
-                open_table(path).optimize.compact_files()
-                open_table(path).optimize.optimize_indices()
-
-            seconds[1].append(seconds_of(optimize))
-    return seconds
-
-
-def merges_by_sql(path: Path, rows: int, count: int) -> list[list[float]]:
-    """Make many merges by SQL, as `foreachBatch` does; return the seconds of each."""
-    import lance_spark
-    from benchmarks.spark import session
-
-    spark = session()
-    lance_spark.enable(spark, "lance", root=str(path.parent))
-    seconds: list[float] = []
-    for number in range(count):
-        spark.createDataFrame(small_source(number, rows)).createOrReplaceTempView("source")
-        text = f"MERGE INTO lance.{path.stem} t {MERGE}"
-        seconds.append(seconds_of(partial(spark.sql, text)))
-    spark.stop()
-    return [seconds, []]
-
-
-def contents(path: Path) -> list[str]:
-    """Return the fragments of a table, how many have deleted rows, and the MB of all its files."""
-    import lance_spark
-
-    fragments = lance_spark.open_dataset(str(path)).get_fragments()
-    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return [
-        str(len(fragments)),
-        str(sum(fragment.num_deletions > 0 for fragment in fragments)),
-        f"{size / 1e6:.0f}",
-    ]
-
-
-def grow(arguments: argparse.Namespace, folder: Path) -> None:
-    """Print the seconds of many merges of one table."""
-    rows, count = int(ROWS * arguments.scale), arguments.many
-    root = Path(tempfile.mkdtemp(prefix="many-", dir=folder))
-    lines = []
-    for client in ("pylance", "local", "SQL"):
-        for title in ("no index", "B-tree", "B-tree, OPTIMIZE"):
-            if arguments.only not in f"{client} {title}" or (client == "SQL" and title != "B-tree"):
-                continue
-            path = root / "t.lance"
-            copy_table(folder / ("rows.lance" if title == "no index" else "B-tree.lance"), path)
-            every = max(count // 10, 1) if "OPTIMIZE" in title else 0
-            options = [str(path), str(rows), str(count), str(every)]
-            command = [sys.executable, __file__, "--merges", client, *options]
-            reply = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-            seconds, optimized = json.loads(reply.strip().rpartition("\n")[2])
-            tenth = max(count // 10, 1)
-            first, last = (statistics.median(part) for part in (seconds[:tenth], seconds[-tenth:]))
-            lines.append(
-                [
-                    client,
-                    title,
-                    f"{first * 1000:.0f}",
-                    f"{last * 1000:.0f}",
-                    f"{max(optimized):.1f}" if optimized else "",
-                    *contents(path),
-                ]
-            )
-            print("| " + " | ".join(lines[-1]) + " |", flush=True)
-            shutil.rmtree(path)
-    shutil.rmtree(root)
-    header = ["client", "table", "first tenth, ms", "last tenth, ms", "OPTIMIZE, s"]
-    header += ["fragments", "of them with deleted rows", "MB of all files"]
-    print(f"\n{report.table(header, lines)}")
-
-
 class Served:
     """A process of a client without Spark, which makes the changes that it is told.
 
@@ -372,22 +257,10 @@ def main() -> None:
     parser = report.argument_parser(__doc__, data="demo-data/sql-changes", update=True)
     parser.add_argument("--only", default="", help="part of the title of a change")
     parser.add_argument("--serve", help="only for this program: a client")
-    parser.add_argument("--many", type=int, default=0, help="merges of one table, see above")
-    parser.add_argument("--merges", nargs=5, help="only for this program: a client of --many")
     parser.add_argument("--prepare", action="store_true", help="only for this program")
     arguments = parser.parse_args()
     if arguments.serve is not None:
         serve(arguments.serve)
-        return
-    if arguments.merges is not None:
-        client, path, *numbers = arguments.merges
-        rows, count, every = map(int, numbers)
-        seconds = (
-            merges_by_sql(Path(path), rows, count)
-            if client == "SQL"
-            else merges(client, path, rows, count, every)
-        )
-        print(json.dumps(seconds), flush=True)
         return
     folder = arguments.data.absolute() / f"{arguments.scale:g}"
     if arguments.prepare:
@@ -396,9 +269,6 @@ def main() -> None:
     # Another process writes the tables, so that the process of Spark does not load pylance.
     options = ["--data", str(arguments.data), "--scale", str(arguments.scale)]
     subprocess.run([sys.executable, __file__, "--prepare", *options], check=True)
-    if arguments.many:
-        grow(arguments, folder)
-        return
     clients = Clients(folder)
     lines, speeds = [], []
     for title in CHANGES:
