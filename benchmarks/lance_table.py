@@ -137,7 +137,7 @@ CASES = [
     Case(
         "compact 1,000 fragments",
         "small",
-        lambda table, _: table.optimize(),
+        lambda table, _: table.optimize().executeCompaction(),
         lambda frame, _: frame,
         lambda dataset, _: dataset.optimize.compact_files(),
     ),

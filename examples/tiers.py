@@ -31,7 +31,7 @@ print(f"{metrics.fragments_added} fragments moved")
 
 # A changed row of the cold tier stays in the cold tier.
 table.update("id = 7", {"day": "9"}, mode="rows")
-table.optimize()
+table.optimize().executeCompaction()
 for base in table.bases().collect():
     print(f"{base.name or 'the table'}: {base.num_fragments} fragments")
 

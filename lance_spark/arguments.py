@@ -6,8 +6,10 @@ r"""Type checks of the arguments of public functions, derived from their annotat
 | `float` | numbers, but not `bool` |
 | `str`, `bool` | values of that type |
 | `str \| Column`, `str \| DataType`, `str \| os.PathLike[str]` | values of one of the types |
+| `str \| datetime` | strings and datetimes |
 | `DataFrame`, `StructType \| list[StructField]` | values of these types |
-| `Mapping[str, str \| Column]` | mappings whose keys are strings |
+| `Mapping[str, str \| Column]` | mappings from strings to strings and Columns; a call must give |
+| | one, even if `\| None` follows: Python wants a default after other defaults |
 | `Mapping[...]` | mappings |
 | `Sequence[str]` | iterables of strings, but not a string |
 | `Sequence[...]`, `Collection[...]`, `Iterable[...]` | iterables, but not a string |
@@ -22,11 +24,12 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
 from functools import wraps
 from numbers import Integral, Real
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
-from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.errors import ArgumentTypeError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.keywords import (
     Declared,
     declared_by,
@@ -81,8 +84,12 @@ def _is_type(value: object) -> bool:
     return isinstance(value, str) or _is_of_spark(value, "DataType")
 
 
-def _has_names(value: object) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+def _has_expressions(value: object) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and all(isinstance(name, str) for name in value)
+        and all(map(_is_expression, value.values()))
+    )
 
 
 def _are_fields(value: object) -> bool:
@@ -91,17 +98,19 @@ def _are_fields(value: object) -> bool:
     )
 
 
+_EXPRESSIONS = "Mapping[str, str | Column]"
 _CHECKS: dict[str, tuple[_Check, str]] = {
     "int": (_is_integer, "a whole number"),
     "float": (_is_number, "a number"),
     "str": (lambda value: isinstance(value, str), "a string"),
     "bool": (lambda value: isinstance(value, bool), "True or False"),
-    "str | Column": (_is_expression, "a text in SQL or a Column"),
+    "str | Column": (_is_expression, "a Spark SQL Column or a string"),
     "str | DataType": (_is_type, "a type or its text"),
     "str | os.PathLike[str]": (_is_path, "a path"),
-    "DataFrame": (lambda value: _is_of_spark(value, "DataFrame"), "a DataFrame"),
+    "str | datetime": (lambda value: isinstance(value, str | datetime), "a string or a datetime"),
+    "DataFrame": (lambda value: _is_of_spark(value, "DataFrame"), "DataFrame"),
     "StructType | list[StructField]": (_are_fields, "a schema or a list of its fields"),
-    "Mapping[str, str | Column]": (_has_names, "a mapping from names of columns to expressions"),
+    _EXPRESSIONS: (_has_expressions, "a dict from names of columns to expressions"),
     "Mapping": (lambda value: isinstance(value, Mapping), "a mapping"),
     "Sequence[str]": (_is_list_of_strings, "a list of names"),
     "Sequence": (_is_list, "a list"),
@@ -124,7 +133,7 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     Raises
     ------
-    InvalidInputError
+    ArgumentTypeError
         The decorated function was called with an argument of a wrong type.
     """
     checks: _Checks | None = None
@@ -134,13 +143,19 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
         nonlocal checks
         if checks is None:
             checks = _checks_of(function)
-        for name, value in (*zip(checks.positional, args, strict=False), *kwargs.items()):
+        given = (*zip(checks.positional, args, strict=False), *kwargs.items())
+        for name in checks.required:
+            if dict(given).get(name) is None:
+                raise ArgumentTypeError(
+                    f"{name} cannot be None: it is a dict from names of columns to expressions"
+                )
+        for name, value in given:
             if checks.accepted is not None and name not in checks.accepted:
                 raise TypeError(_unexpected(function.__name__, name, checks.accepted))
             if value is not None and name in checks.types:
                 is_valid, expected = checks.types[name]
                 if not is_valid(value):
-                    raise InvalidInputError(f"{name} must be {expected}, not {_describe(value)}")
+                    raise ArgumentTypeError(_wrong_type(name, expected, value))
                 if name in checks.declared:
                     checks.declared[name].check(value)
                 elif name in _MINIMUMS:
@@ -165,12 +180,15 @@ class _Checks(NamedTuple):
         The names that the function takes; None if it takes others.
     declared : mapping of str to Declared
         Keywords of its group.
+    required : tuple of str
+        Names of parameters that are mappings to expressions, and must be given.
     """
 
     positional: tuple[str, ...]
     types: Mapping[str, tuple[_Check, str]]
     accepted: Collection[str] | None
     declared: Mapping[str, Declared]
+    required: tuple[str, ...]
 
 
 def _checks_of(function: Callable[..., Any]) -> _Checks:
@@ -185,6 +203,11 @@ def _checks_of(function: Callable[..., Any]) -> _Checks:
         {name: check for name, check in found.items() if check is not None},
         {*parameters, *keywords_of(function).names} if is_closed else None,
         {} if group is None else declared_by(group),
+        tuple(
+            name
+            for name, parameter in parameters.items()
+            if parameter.annotation == f"{_EXPRESSIONS} | None"
+        ),
     )
 
 
@@ -286,13 +309,13 @@ def instances(values: Iterable[Any], dtype: type[_R], argument: str, name: str) 
 
     Raises
     ------
-    InvalidInputError
+    ArgumentTypeError
         A value has another type.
     """
     members = tuple(values)
     for member in members:
         if not isinstance(member, dtype):
-            raise InvalidInputError(f"{argument} must be {name}, not {type(member).__name__}")
+            raise ArgumentTypeError(f"{argument} must be {name}, not {type(member).__name__}")
     return members
 
 
@@ -327,6 +350,22 @@ def _unexpected(function: str, name: str, accepted: Collection[str]) -> str:
     near = get_close_matches(name, accepted, 1)
     hint = f". Did you mean {near[0]!r}?" if near else ""
     return f"{function}() got an unexpected keyword argument {name!r}{hint}"
+
+
+def _wrong_type(name: str, expected: str, value: object) -> str:
+    if isinstance(value, Mapping) and expected == _CHECKS[_EXPRESSIONS][1]:
+        keys = [key for key in value if not isinstance(key, str)]
+        if keys:
+            return (
+                f"Keys of dict in {name} must contain only names of columns, not "
+                f"{_describe(keys[0])}"
+            )
+        (wrong, *_) = [item for item in value.values() if not _is_expression(item)]
+        return (
+            f"Values of dict in {name} must contain only Columns or strings, not "
+            f"{_describe(wrong)}; write a constant as F.lit(...)"
+        )
+    return f"{name} must be {expected}, not {_describe(value)}"
 
 
 def _describe(value: object) -> str:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 __all__ = [
     "AlreadyCommittedError",
     "AmbiguousMergeError",
+    "ArgumentTypeError",
     "CommitConflictError",
     "CorruptError",
     "CorruptFileError",
@@ -98,6 +99,10 @@ class InvalidOptionError(LanceError, ValueError):
 
 class InvalidInputError(LanceError, ValueError):
     """An argument or a value of the data is invalid: correct the call."""
+
+
+class ArgumentTypeError(InvalidInputError, TypeError):
+    """An argument has a wrong type, or lacks a value: correct the call."""
 
 
 class EvaluationError(InvalidInputError):

@@ -26,6 +26,7 @@ from lance_spark.file.open import open_file
 from lance_spark.indexes.coverage import checked_section
 from lance_spark.indexes.details import described_of
 from lance_spark.indexes.files import IndexFiles
+from lance_spark.inspect.operations import user_operation
 from lance_spark.inspect.pages import ColumnPages, columns_of
 from lance_spark.inspect.report import (
     BaseFacts,
@@ -455,6 +456,7 @@ def _past_version(manifest: Manifest, transaction: Transaction | None) -> PastVe
         numbers["total_rows"],
         numbers["total_deletion_file_rows"],
         numbers["total_files_size"],
+        *user_operation(transaction),
     )
 
 

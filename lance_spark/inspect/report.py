@@ -223,6 +223,10 @@ class PastVersion:
         The version that the operation was planned on.
     num_fragments, num_rows, num_deleted_rows, num_bytes : int
         `num_rows` does not include deleted rows.
+    statement : str
+        Name of the operation in SQL; empty if no transaction is recorded.
+    parameters : mapping of str to str
+        What is known of the parameters of the statement.
     """
 
     version: int
@@ -234,6 +238,8 @@ class PastVersion:
     num_rows: int
     num_deleted_rows: int
     num_bytes: int
+    statement: str
+    parameters: Mapping[str, str]
 
     @property
     def message(self) -> str:

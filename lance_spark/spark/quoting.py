@@ -1,9 +1,11 @@
-"""Names in Spark's SQL."""
+"""Names and texts in Spark's SQL."""
 
 from __future__ import annotations
 
 import re
 from itertools import zip_longest
+
+from lance_spark.errors import InvalidInputError
 
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\"|`[^`]*+`", re.DOTALL)
 #: A name in backticks or without, a path of such names, and a list of paths.
@@ -28,6 +30,31 @@ def quoted(*path: str) -> str:
     '`a`.`b.c`'
     """
     return ".".join("`" + name.replace("`", "``") + "`" for name in path)
+
+
+def string_literal(text: str, *, is_raw: bool = False) -> str:
+    r"""Return a literal of SQL in quotes, for places that take no other expression.
+
+    - `is_raw`: Whether the session takes backslashes of literals as they are
+      (``spark.sql.parser.escapedStringLiterals``).
+
+    Raises InvalidInputError: the text has a quote, and `is_raw` is true.
+
+    Examples
+    --------
+    >>> print(string_literal("it's 5$"))
+    'it\'s 5\u0024'
+    """
+    if is_raw:
+        if "'" in text:
+            raise InvalidInputError(
+                f"{text!r} cannot be written in SQL while the setting "
+                "spark.sql.parser.escapedStringLiterals is true; set it to false"
+            )
+        return f"'{text}'"
+    # A dollar could begin the name of a variable, which the session would replace.
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
+    return f"'{escaped}'"
 
 
 def unquoted(text: str) -> str:

@@ -433,7 +433,7 @@ def test_lists_of_blobs(read: Read, write: Write, spark: Any, tmp_path: Path) ->
     expected |= {3: [b"new", None], 500: None}
     assert content(theirs) == expected
     changed.delete("i between 4 and 9")
-    changed.optimize()
+    changed.optimize().executeCompaction()
     assert content(theirs) == {
         row_id: item for row_id, item in expected.items() if not 4 <= row_id <= 9
     }

@@ -192,7 +192,7 @@ done = merge.whenMatchedUpdate("t.id < 3995", {"g": "s.g + t.g"}).whenNotMatched
 answers["merged"] = [done.num_updated_rows, done.num_inserted_rows, done.num_deleted_rows]
 lance_table.add_columns({"double": "g * 2", "next": F.col("id") + 1}, commit_message="two more")
 fragments = lance_table.detail().first().num_fragments
-answers["optimize"] = lance_table.optimize().first().asDict()
+answers["optimize"] = lance_table.optimize(target_rows_per_fragment=1_000_000).first().asDict()
 answers["fragments"] = [fragments, lance_table.detail().first().num_fragments]
 answers["history"] = [
     [row.version, row.operation, row.message, row.num_rows] for row in lance_table.history().collect()
@@ -222,6 +222,11 @@ answers["rows"] = rows(spark.table("lance.t"))
 answers["old"] = spark.sql("SELECT * FROM lance.t VERSION AS OF 2").count()
 answers["tables"] = [row.tableName for row in spark.sql("SHOW TABLES IN lance").collect()]
 answers["plan"] = plan(spark.table("lance.t").where("id > 2").select("id"))
+built = lance_spark.LanceTable.create().tableName("lance.built").addColumn("id", "bigint").execute()
+source = spark.sql("SELECT 1L AS id, 'x' AS word")
+done = built.merge(source, "target.id = source.id").withSchemaEvolution().whenNotMatchedInsertAll().execute()
+answers["built"] = [*done.first(), done.version, *built.detail().first().name.split("."), *built.toDF().first()]
+spark.sql("DROP TABLE lance.built").collect()
 
 # The rows of so many fragments are not read while a statement is planned.
 spark.sql("CREATE TABLE lance.keyed AS SELECT id, 0 AS v FROM range(0, 100000, 1, 17)").collect()
@@ -415,11 +420,11 @@ def test_columns_and_maintenance(results: dict[str, dict[str, Any]], folder: Pat
     assert result["optimize"]["fragments_added"] == 1
     # A compaction creates two versions.
     assert [item[1:] for item in result["history"]] == [
-        ["rewrite", None, 4010],
-        ["reserve_fragments", None, 4010],
-        ["merge", "two more", 4010],
-        ["update", "merged", 4010],
-        ["overwrite", None, 4000],
+        ["OPTIMIZE", None, 4010],
+        ["RESERVE FRAGMENTS", None, 4010],
+        ["CHANGE COLUMNS", "two more", 4010],
+        ["MERGE", "merged", 4010],
+        ["WRITE", None, 4000],
     ]
     assert [item[0] for item in result["history"]] == [5, 4, 3, 2, 1]
     assert result["dry"] == result["vacuum"]
@@ -448,6 +453,8 @@ def check_names(result: dict[str, Any], root: Path) -> None:
     assert {row["id"]: row["word"] for row in result["rows"]} == words
     assert result["old"] == 3
     assert result["tables"] == ["t"]
+    # Columns, then rows, of a merge are versions 2 and 3.
+    assert result["built"] == [1, 0, 0, 1, 3, "lance", "built", 1, "x"]
     table = lance.dataset(str(root / "t.lance"))
     table.validate()
     assert {row["id"]: row["word"] for row in table.to_table().to_pylist()} == words

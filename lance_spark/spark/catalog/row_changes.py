@@ -202,7 +202,7 @@ def _commit(table: OpenTable, write: Mapping[str, Any], pickles: Sequence[str]) 
         deletions,
         sum(rows.rewritten.num_rows + rows.num_deleted for rows in changed),
         _given_columns(write),
-        CommitOptions(),
+        CommitOptions().with_operation(write["command"]),
         keys.inserted(path_ids) if keys is not None and has_keys else None,
     )
     return {"version": manifest.version}

@@ -305,6 +305,7 @@ class FeedFields(Options):
         "read inserted, updated and deleted rows, by `spark.read` or `spark.readStream`",
         False,
         camel_case=True,
+        spellings=("readChangeData",),
         chooses="columns",
     )
     starting_version: int | None = option(
@@ -467,8 +468,9 @@ class OverwriteFields(Options):
     )
     overwrite_schema: bool | None = option(
         flag,
-        "accepted if it is `true`, for programs of Delta: an overwrite of all rows takes the "
-        "columns of the DataFrame in any case",
+        "`false`: an overwrite of all rows keeps the columns of the table, and refuses a DataFrame "
+        "with other columns, as in Delta. `true`, or without the option: it takes the columns of "
+        "the DataFrame",
         camel_case=True,
     )
     replace_where: str | None = option(

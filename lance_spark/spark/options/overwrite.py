@@ -185,17 +185,13 @@ class OverwriteOptions:
             where_forms = tuple(given.values())
             if not all(where_forms):
                 partitions, where_forms = PartitionOverwrite(tuple(given)), ()
-        if overwrite and fields.overwrite_schema is False:
-            raise InvalidOptionError(
-                "option overwriteSchema must be true: an overwrite of all rows takes the "
-                "DataFrame's columns, and a partial overwrite keeps the table's; remove the option"
-            )
         is_partial = condition is not None or (partitions is not None and partitions.is_required)
-        if is_partial and fields.overwrite_schema is not None:
+        if is_partial and fields.overwrite_schema:
             raise InvalidOptionError(
                 "option overwriteSchema applies to overwrites of all rows: a partial overwrite "
                 "keeps the table's columns; remove the option"
             )
+        keeps_columns = overwrite and fields.overwrite_schema is False
         if condition is not None and not overwrite:
             raise InvalidOptionError(
                 'option replaceWhere applies to overwrites only: use .mode("overwrite"), or '
@@ -213,7 +209,7 @@ class OverwriteOptions:
             partitions=partitions,
             timezone=None if zone is None else values.zone("timezone", zone),
             settings=_settings(fields.session_settings),
-            replaces_rows=replaces in ("all", "partitions")
+            replaces_rows=(replaces in ("all", "partitions") or keeps_columns)
             and condition is None
             and not partitions
             and not where_forms,

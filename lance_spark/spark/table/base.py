@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from pyspark.errors import PySparkException
 
@@ -49,6 +49,15 @@ class ChangeResult:
     num_deleted_rows: int = 0
 
 
+if TYPE_CHECKING:
+
+    class ChangeFrame(DataFrame, ChangeResult):
+        """A DataFrame of one row about a change, with the attributes of its result.
+
+        Delta returns a DataFrame for some changes, which lacks the number of the new version.
+        """
+
+
 class TableHandle:
     """A table, and the session that works on it.
 
@@ -62,6 +71,8 @@ class TableHandle:
         ``target_all_bases``. With ``version``, ``tag`` or ``timestamp`` the table is read-only.
     alias : str, optional
         Name of the table in conditions and expressions.
+    name : str, optional
+        Name of the table in a catalog.
 
     Raises
     ------
@@ -69,10 +80,16 @@ class TableHandle:
     """
 
     def __init__(
-        self, spark: SparkSession, path: str, options: Mapping[str, str], alias: str | None = None
+        self,
+        spark: SparkSession,
+        path: str,
+        options: Mapping[str, str],
+        alias: str | None = None,
+        name: str | None = None,
     ) -> None:
         self.spark = spark
         self.path = path
+        self.name = name
         self.options = dict(options)
         if any(canonical(name) in TIME_NAMES for name in options):
             # Such a text keeps its meaning if the zone of the session is changed.
@@ -84,16 +101,20 @@ class TableHandle:
                 f"{reader.display(path)}: option fresh applies to reads, not to a table: use "
                 'spark.read.format("lance").option("fresh", "true")'
             )
-        for name, method in (("full_text_query", "search"), ("nearest", "nearest")):
-            if getattr(self.read_options, name) is not None:
+        for option, method in (("full_text_query", "search"), ("nearest", "nearest")):
+            if getattr(self.read_options, option) is not None:
                 raise InvalidOptionError(
-                    f"{reader.display(path)}: option {name} applies to reads, not to a table: "
+                    f"{reader.display(path)}: option {option} applies to reads, not to a table: "
                     f"use LanceTable.{method}"
                 )
 
     def with_options(self, options: Mapping[str, str]) -> Self:
         """Return the same table with other options."""
-        return type(self)(self.spark, self.path, options, self.alias_name)
+        return type(self)(self.spark, self.path, options, self.alias_name, self.name)
+
+    def under(self, alias: str) -> Self:
+        """Return the same table under another alias."""
+        return type(self)(self.spark, self.path, self.options, alias, self.name)
 
     def at(self, version: Mapping[str, Any]) -> Self:
         """Return the table at a version that options select. Options that are None are ignored."""
@@ -195,6 +216,13 @@ class TableHandle:
         """Return rows as a DataFrame."""
         return self.spark.createDataFrame(list(rows), schema)
 
+    def change_frame(self, result: ChangeResult, row: tuple[Any, ...], schema: str) -> ChangeFrame:
+        """Return a row about a change as a DataFrame that has the attributes of the result."""
+        frame: Any = self.data_frame([row], schema)
+        for field in fields(result):
+            setattr(frame, field.name, getattr(result, field.name))
+        return cast("ChangeFrame", frame)
+
 
 def session_zone(spark: SparkSession | None) -> str | None:
     """Return the zone by which the session reads times without an offset.
@@ -227,8 +255,8 @@ def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
 _FIRST_PART = re.compile(r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>[^`.\s]+))\s*\.")
 
 
-def path_and_settings(spark: SparkSession, name: str) -> tuple[str, dict[str, str]]:
-    """Return the path of a table by its name in SQL, and the settings of its store.
+def named_table(spark: SparkSession, name: str) -> tuple[str, str | None, dict[str, str]]:
+    """Return path and whole name of a table by its name in SQL, and the settings of its store.
 
     Raises
     ------
@@ -247,11 +275,15 @@ def path_and_settings(spark: SparkSession, name: str) -> tuple[str, dict[str, st
         ) from error
     # SET shows no secrets.
     prefix = f"spark.sql.catalog.{_catalog(spark, name)}."
-    return path, {
-        key.removeprefix(prefix): str(spark.conf.get(key))
-        for (key, *_) in spark.sql("SET").collect()
-        if key.startswith(f"{prefix}storage.")
-    }
+    return (
+        path,
+        row["name"],
+        {
+            key.removeprefix(prefix): str(spark.conf.get(key))
+            for (key, *_) in spark.sql("SET").collect()
+            if key.startswith(f"{prefix}storage.")
+        },
+    )
 
 
 def _catalog(spark: SparkSession, name: str) -> str:

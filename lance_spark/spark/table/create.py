@@ -1,4 +1,7 @@
-"""Builder of a table without rows: columns and properties, one commit, no Spark job."""
+"""Builder of a table without rows: columns and properties, one commit, no Spark job.
+
+A table with a name is made by the statement of SQL, so that the catalog of the name makes it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,27 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    UserDefinedType,
+)
 
 from lance_spark.dataset.decorators import prefixes_errors_by
-from lance_spark.errors import InvalidInputError, TableExistsError, UnsupportedError
+from lance_spark.errors import (
+    ArgumentTypeError,
+    InvalidInputError,
+    TableExistsError,
+    UnsupportedError,
+    UnsupportedTypeError,
+)
 from lance_spark.file.schema.field import PRIMARY_KEY
+from lance_spark.spark.options.declared import COLUMN_KEYS
 from lance_spark.spark.options.write import WriteOptions
+from lance_spark.spark.quoting import quoted, string_literal
 from lance_spark.spark.table.base import option_text
 from lance_spark.spark.types.field_metadata import COMMENT, LARGE_BINARY, LARGE_STRING, VECTOR_SIZE
 from lance_spark.spark.types.mapping import to_arrow_schema
@@ -20,11 +38,25 @@ from lance_spark.storage.uri import parse_uri
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lance_spark.spark.table.lance_table import LanceTable
+
 Mode = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
 #: Options that the returned table keeps, beside the options of the store.
 _TABLE_OPTIONS = ("branch", "base_store_params", "target_bases", "target_all_bases")
 #: Properties that are options of the write, and are not stored in the table.
 _WRITE_PROPERTIES = ("enable_stable_row_ids", "data_storage_version")
+#: The property that names the columns of partitions.
+_PARTITION_BY = "partitionBy"
+#: The statement of each mode.
+_STATEMENTS: Mapping[Mode, str] = {
+    "create": "CREATE TABLE",
+    "createIfNotExists": "CREATE TABLE IF NOT EXISTS",
+    "replace": "REPLACE TABLE",
+    "createOrReplace": "CREATE OR REPLACE TABLE",
+}
+_NO_COLUMN = "a table must have at least one column; add it by .addColumn(...)"
+#: Options of columns, by the key of the metadata of a column that each sets.
+_COLUMN_OPTIONS = {metadata: option for option, metadata in COLUMN_KEYS.items()}
 
 
 def arrow_field(dtype: str | DataType | pa.DataType, column: str) -> pa.Field:
@@ -57,33 +89,45 @@ def spark_type(dtype: str | DataType, column: str) -> DataType:
 
 
 @prefixes_errors_by(
-    lambda builder: parse_uri(builder._path).display if builder._path else "new table"
+    lambda builder: (
+        builder._name or (parse_uri(builder._path).display if builder._path else "new table")
+    )
 )
 class TableBuilder:
     """Builder of a table without rows; returned by `LanceTable.create` and similar methods.
 
     Parameters
     ----------
-    make : callable
-        Returns the table that `execute` returns: from the session, the path and the options.
+    table_class : type
+        Class of the table that `execute` returns.
     spark : SparkSession
     mode : str
     """
 
     def __init__(
         self,
-        make: Callable[[SparkSession, str, Mapping[str, str]], Any],
+        table_class: type[LanceTable],
         spark: SparkSession,
         mode: Mode,
     ) -> None:
-        self._make = make
+        self._table_class = table_class
         self._spark = spark
         self._mode = mode
+        self._name: str | None = None
         self._path: str | None = None
         self._fields: list[StructField] = []
         self._metadata: dict[str, dict[str, str]] = {}
         self._properties: dict[str, str] = {}
         self._options: dict[str, str] = {}
+
+    def tableName(self, identifier: str) -> Self:  # noqa: N802 - as DeltaTableBuilder has it
+        """Set the name of the table in SQL, such as ``lance.db.t``.
+
+        A session that `enable` has extended has such names. With a location too, the name is that
+        of an external table.
+        """
+        self._name = identifier
+        return self
 
     def location(self, location: str) -> Self:
         """Set the path of the table: a folder, or a URI."""
@@ -101,6 +145,7 @@ class TableBuilder:
         dataType: str | DataType,  # noqa: N803 - as DeltaTableBuilder has it
         nullable: bool = True,
         generatedAlwaysAs: Any = None,  # noqa: N803 - as DeltaTableBuilder has it
+        generatedByDefaultAs: Any = None,  # noqa: N803 - as DeltaTableBuilder has it
         comment: str | None = None,
         *,
         vector_dimension: int | None = None,
@@ -140,13 +185,10 @@ class TableBuilder:
         InvalidInputError
             The text is not a type.
         UnsupportedError
-            `generatedAlwaysAs` is given.
+            `generatedAlwaysAs` or `generatedByDefaultAs` is given.
         """
-        if generatedAlwaysAs is not None:
-            raise UnsupportedError(
-                f"column {colName!r}: Lance has no generated columns; compute its values once, by "
-                "add_columns"
-            )
+        for generated in (generatedAlwaysAs, generatedByDefaultAs):
+            _refuse_generated(colName, generated)
         dtype = spark_type(dataType, colName)
         encoding: dict[str, str] = {}
         if vector_dimension is not None:
@@ -174,6 +216,28 @@ class TableBuilder:
         self._fields.extend(cols)
         return self
 
+    def partitionedBy(self, *cols: str | list[str] | tuple[str, ...]) -> Self:  # noqa: N802 - as DeltaTableBuilder has it
+        """Set the property ``partitionBy``: the columns of partitions that overwrites replace.
+
+        Lance tables have no folders of partitions. Scans skip fragments by the values that these
+        have, and a dynamic overwrite replaces the rows with the same values in the columns.
+        """
+        names = _names("partitionedBy", cols)
+        return self.property(_PARTITION_BY, ", ".join(quoted(name) for name in names))
+
+    def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> Self:  # noqa: N802 - as DeltaTableBuilder has it
+        """Refuse columns of clusters.
+
+        Raises
+        ------
+        UnsupportedError
+        """
+        names = _names("clusterBy", cols)
+        raise UnsupportedError(
+            f"clusterBy({', '.join(map(repr, names))}): Lance tables keep no columns of clusters; "
+            f"leave it out, and sort the rows after writes by optimize(z_order_by={names})"
+        )
+
     def property(self, key: str, value: Any) -> Self:
         """Set a property of the table.
 
@@ -197,18 +261,26 @@ class TableBuilder:
         Raises
         ------
         InvalidInputError
-            The location is missing, or the table has no column.
+            Name and location are missing, or the table has no column.
         TableExistsError
             The table exists already, and the builder is one of `LanceTable.create`.
         TableNotFoundError
             The table is not found, and the builder is one of `LanceTable.replace`.
         InvalidOptionError, SchemaMismatchError, UnsupportedTypeError, StorageError
+        PySparkException
+            The statement for a table with a name failed.
         """
+        from lance_spark.spark.catalog.properties import check_partition_columns
         from lance_spark.spark.write.new_table import NewTable, begin_new_table
         from lance_spark.spark.write.planning import existing_schema
 
+        if self._name is not None:
+            return self._named_table(self._name)
         if self._path is None:
-            raise InvalidInputError("the table has no location; set it by .location(path)")
+            raise InvalidInputError(
+                "the table has no location and no name; set one by .location(path) or "
+                ".tableName(name)"
+            )
         write_options: dict[str, str] = {}
         stored: dict[str, str] = {}
         for key, value in self._properties.items():
@@ -225,16 +297,63 @@ class TableBuilder:
             # Raises an error that says what the path holds.
             self._table(self._path).dataset()
         if not self._fields:
-            raise InvalidInputError(
-                f"{self._path}: a table must have at least one column; add it by .addColumn(...)"
-            )
+            raise InvalidInputError(_NO_COLUMN)
+        schema = self._schema(options)
+        check_partition_columns(stored, schema, parse_uri(self._path).display)
         try:
             new_table = NewTable(not replaces, stored)
-            begin_new_table(options, self._schema(options), new_table).commit([])
+            begin_new_table(options, schema, new_table).commit([])
         except TableExistsError:
             if self._mode != "createIfNotExists":
                 raise
         return self._table(self._path)
+
+    def _named_table(self, name: str) -> Any:
+        if not self._fields:
+            raise InvalidInputError(_NO_COLUMN)
+        if self._options:
+            raise InvalidInputError(
+                f"option {next(iter(self._options))}: a table with a name takes its options from "
+                "the settings of its catalog; leave out the name, or the option"
+            )
+        self._spark.sql(self._statement(name))
+        return self._table_class.forName(self._spark, name)
+
+    def _statement(self, name: str) -> str:
+        """Return the statement that makes a table with a name."""
+        properties = dict(self._properties)
+        comment = properties.pop(COMMENT, None)
+        columns = []
+        for field in self._fields:
+            stored = {**field.metadata, **self._metadata.get(field.name, {})}
+            described = stored.pop(COMMENT, None)
+            for key, value in stored.items():
+                if key not in _COLUMN_OPTIONS:
+                    raise UnsupportedError(
+                        f"column {field.name!r}: metadata {key!r} cannot be part of the statement "
+                        "that makes a table with a name; set it afterwards, or give the table a "
+                        "location alone"
+                    )
+                option = _COLUMN_OPTIONS[key]
+                given = "blob" if option == "lance.encoding" else str(value)
+                properties[f"{field.name}.{option}"] = given
+            columns.append(_ddl_of(field, " ", described, self._literal))
+        parts = [f"{_STATEMENTS[self._mode]} {name} ({', '.join(columns)}) USING lance"]
+        if self._path is not None:
+            parts.append(f"LOCATION {self._literal(self._path)}")
+        if comment is not None:
+            parts.append(f"COMMENT {self._literal(comment)}")
+        if properties:
+            pairs = (
+                f"{self._literal(key)} = {self._literal(value)}"
+                for key, value in properties.items()
+            )
+            parts.append(f"TBLPROPERTIES ({', '.join(pairs)})")
+        return " ".join(parts)
+
+    def _literal(self, text: str) -> str:
+        is_raw = self._spark.conf.get("spark.sql.parser.escapedStringLiterals", "false") == "true"
+        return string_literal(text, is_raw=is_raw)
 
     def _schema(self, options: WriteOptions) -> pa.Schema:
         schema = to_arrow_schema(
@@ -258,4 +377,61 @@ class TableBuilder:
             for name, value in self._options.items()
             if name.lower().startswith("storage") or name.lower() in _TABLE_OPTIONS
         }
-        return self._make(self._spark, path, options)
+        return self._table_class(self._spark, path, options)
+
+
+def _names(method: str, cols: tuple[Any, ...]) -> list[str]:
+    """Return names of columns that a call gives one by one, or as one list."""
+    names = list(cols[0]) if len(cols) == 1 and isinstance(cols[0], list | tuple) else list(cols)
+    for name in names:
+        if not isinstance(name, str):
+            raise ArgumentTypeError(
+                f"{method}: cols must be names of columns, not {type(name).__name__}"
+            )
+    return names
+
+
+def _refuse_generated(column: str, generated: Any) -> None:
+    if generated is None:
+        return
+    if not isinstance(generated, str) and not hasattr(generated, "step"):
+        raise ArgumentTypeError(
+            f"column {column!r}: the expression of a generated column must be a string, not "
+            f"{type(generated).__name__}"
+        )
+    raise UnsupportedError(
+        f"column {column!r}: Lance has no generated columns and no identity columns; compute its "
+        "values once, by add_columns"
+    )
+
+
+def _ddl_of(
+    field: StructField, separator: str, comment: str | None, literal: Callable[[str], str]
+) -> str:
+    """Return a column, or a field of a struct, as a statement declares it."""
+    parts = [f"{quoted(field.name)}{separator}{_ddl_type(field.dataType, field.name, literal)}"]
+    if not field.nullable:
+        parts.append("NOT NULL")
+    if comment is not None:
+        parts.append(f"COMMENT {literal(comment)}")
+    return " ".join(parts)
+
+
+def _ddl_type(dtype: DataType, column: str, literal: Callable[[str], str]) -> str:
+    if isinstance(dtype, UserDefinedType):
+        raise UnsupportedTypeError(
+            f"column {column!r}: SQL has no name for the type {dtype.simpleString()}, so a table "
+            "with a name cannot be declared with it; give the table a location alone, or create "
+            "it by saveAsTable"
+        )
+    if isinstance(dtype, ArrayType):
+        return f"array<{_ddl_type(dtype.elementType, column, literal)}>"
+    if isinstance(dtype, MapType):
+        key, value = (_ddl_type(part, column, literal) for part in (dtype.keyType, dtype.valueType))
+        return f"map<{key}, {value}>"
+    if isinstance(dtype, StructType):
+        children = (
+            _ddl_of(child, ": ", child.metadata.get(COMMENT), literal) for child in dtype.fields
+        )
+        return f"struct<{', '.join(children)}>"
+    return dtype.simpleString()

@@ -9,34 +9,48 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, InvalidOptionError, TableExistsError
 from lance_spark.mutations.commits import retry_on_conflict
+from lance_spark.mutations.metadata_updates import update_config
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.table.base import ChangeResult
+from lance_spark.spark.types.field_metadata import COMMENT
+from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lance_spark.spark.table.base import TableHandle
-    from lance_spark.table.commit.options import CommitOptions
+    from lance_spark.spark.table.base import ChangeFrame, TableHandle
     from lance_spark.table.open import OpenTable
 
 HISTORY_COLUMNS = (
     "version long, timestamp timestamp, operation string, message string, "
     "properties map<string, string>, read_version long, num_fragments long, num_rows long, "
-    "num_deleted_rows long, size_bytes long"
+    "num_deleted_rows long, size_bytes long, operationParameters map<string, string>, "
+    "transaction string"
 )
 DETAIL_COLUMNS = (
     "format string, uri string, branch string, version long, created_at timestamp, "
     "last_modified timestamp, data_storage_version string, stable_row_ids boolean, num_rows long, "
     "num_deleted_rows long, num_fragments long, num_data_files long, size_bytes long, "
     "indexes array<string>, tags array<string>, config map<string, string>, "
-    "metadata map<string, string>, reader_features array<string>, writer_features array<string>"
+    "metadata map<string, string>, reader_features array<string>, writer_features array<string>, "
+    "name string, description string, location string, createdAt timestamp, "
+    "lastModified timestamp, partitionColumns array<string>, clusteringColumns array<string>, "
+    "numFiles long, sizeInBytes long, properties map<string, string>"
+)
+#: The names of Delta, after the version.
+RESTORE_COLUMNS = (
+    "version long, table_size_after_restore long, num_of_files_after_restore long, "
+    "num_removed_files long, num_restored_files long, removed_files_size long, "
+    "restored_files_size long"
 )
 TAG_COLUMNS = (
     "name string, branch string, version long, created_at timestamp, updated_at timestamp, "
@@ -60,7 +74,7 @@ def history_frame(handle: TableHandle, limit: int | None) -> DataFrame:
         (
             facts.version,
             facts.timestamp,
-            facts.operation or None,
+            facts.statement or None,
             facts.message or None,
             dict(facts.properties),
             facts.read_version,
@@ -68,6 +82,8 @@ def history_frame(handle: TableHandle, limit: int | None) -> DataFrame:
             facts.num_rows,
             facts.num_deleted_rows,
             facts.num_bytes,
+            dict(facts.parameters),
+            facts.operation or None,
         )
         for facts in versions
     ]
@@ -78,15 +94,21 @@ def detail_frame(handle: TableHandle) -> DataFrame:
     """Return one row with facts about a table; see `LanceTable.detail`."""
     from lance_spark.inspect.collect import version_facts
     from lance_spark.inspect.formatting import feature_names
+    from lance_spark.spark.catalog.properties import partition_columns
 
     dataset = handle.dataset()
     facts = version_facts(dataset._table)
-    row = (
+    created = _created_at(dataset._table)
+    partitions: tuple[str, ...] = ()
+    with suppress(InvalidOptionError):
+        # Another client may have set another text.
+        partitions = partition_columns(facts.metadata)
+    row: tuple[Any, ...] = (
         "lance",
         facts.name,
         facts.branch,
         facts.version,
-        _created_at(dataset._table),
+        created,
         facts.timestamp,
         facts.data_storage_version,
         facts.stable_row_ids,
@@ -101,6 +123,16 @@ def detail_frame(handle: TableHandle) -> DataFrame:
         dict(facts.metadata),
         feature_names(facts.reader_flags),
         feature_names(facts.writer_flags),
+        handle.name,
+        facts.metadata.get(COMMENT),
+        facts.name,
+        created,
+        facts.timestamp,
+        list(partitions),
+        [],
+        facts.num_files,
+        facts.num_bytes,
+        {**facts.metadata, **facts.config},
     )
     return handle.data_frame([row], DETAIL_COLUMNS)
 
@@ -128,9 +160,7 @@ def branches_frame(handle: TableHandle) -> DataFrame:
     return handle.data_frame(rows, BRANCH_COLUMNS)
 
 
-def restore(
-    handle: TableHandle, version: Mapping[str, Any], options: CommitOptions
-) -> ChangeResult:
+def restore(handle: TableHandle, version: Mapping[str, Any], options: CommitOptions) -> ChangeFrame:
     """Commit the content of an older version as a new one; see `LanceTable.restoreToVersion`.
 
     - `version`: The option that selects the version.
@@ -146,7 +176,59 @@ def restore(
             "branch first"
         )
     restored = retry_on_conflict(newest, lambda _: restore_version(old._table, options), options)
-    return ChangeResult(restored.version)
+    before, after = _data_files(newest), _data_files(old._table)
+    removed, added = before.keys() - after.keys(), after.keys() - before.keys()
+    row = (
+        restored.version,
+        sum(after.values()),
+        len(after),
+        len(removed),
+        len(added),
+        sum(before[file] for file in removed),
+        sum(after[file] for file in added),
+    )
+    return handle.change_frame(ChangeResult(restored.version), row, RESTORE_COLUMNS)
+
+
+def clone(
+    handle: TableHandle,
+    target: str | os.PathLike[str],
+    is_shallow: bool,
+    replace: bool,
+    properties: Mapping[str, str] | None,
+    reference: int | str | None,
+) -> str:
+    """Create a table with the rows of a version, and return its path; see `LanceTable.clone`."""
+    from lance_spark.arguments import instances
+
+    for name, values in (("properties", (properties or {}).values()), ("keys", properties or ())):
+        instances(values, str, f"clone: all {name}", "strings")
+    dataset = handle.dataset()
+    path = os.fspath(target)
+    copy = dataset.shallow_clone if is_shallow else dataset.deep_clone
+    try:
+        made = copy(path, reference)
+    except TableExistsError as error:
+        if not replace:
+            raise
+        raise TableExistsError(
+            f"{error}, or drop that table first: replace=True does not replace a table that "
+            "exists, because its versions would be lost"
+        ) from error
+    if properties:
+        config = {key: value for key, value in properties.items() if key.startswith("lance.")}
+        metadata = {key: value for key, value in properties.items() if key not in config}
+        update_config(made._table, config=config, table_metadata=metadata, options=CommitOptions())
+    return path
+
+
+def _data_files(table: OpenTable) -> dict[tuple[int | None, str], int]:
+    """Return the sizes of the data files of a version; 0 where no size is recorded."""
+    return {
+        (file.base_id, file.path): file.file_size_bytes
+        for fragment in table.manifest.fragments
+        for file in fragment.files
+    }
 
 
 def _created_at(table: OpenTable) -> datetime | None:

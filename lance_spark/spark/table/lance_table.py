@@ -9,19 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack, overload
 
-from lance_spark.arguments import pylance_keywords
+from lance_spark.arguments import checks_arguments, pylance_keywords
 from lance_spark.dataset.decorators import prefixes_errors_by
 from lance_spark.dataset.indexes import ExtendKeywords
 from lance_spark.dataset.mem_wal import NewMemWalKeywords, ShardingKeywords
-from lance_spark.errors import InvalidInputError, TableNotFoundError
+from lance_spark.errors import InvalidInputError, TableNotFoundError, UnsupportedError
 from lance_spark.keywords import (
     also_takes,
     checked,
     of_group,
     parameters_of,
-    shows_keywords,
     without_group,
 )
 from lance_spark.mem_wal.cleanup import DEFAULT_GRACE
@@ -32,7 +31,13 @@ from lance_spark.spark.options.declared import RowKeywords, SearchReadKeywords, 
 from lance_spark.spark.table.base import ChangeResult, TableHandle, option_text, option_texts
 from lance_spark.spark.table.dataframes import without_version
 from lance_spark.spark.table.indexes import ExtendRetryKeywords
-from lance_spark.spark.table.maintenance import IGNORED, OptimizeKeywords
+from lance_spark.spark.table.jobs.find_rows import predicate_list
+from lance_spark.spark.table.maintenance import (
+    IGNORED,
+    OptimizeBuilder,
+    OptimizeKeywords,
+    builder_without_arguments,
+)
 from lance_spark.spark.table.searches import RecallKeywords, VectorSearchKeywords, nearest_join
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.commit.options import CommitKeywords, CommitOptions, RetryKeywords
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.dataset.recall import IndexRecall
     from lance_spark.indexes.text.queries import QueryLike
+    from lance_spark.spark.table.base import ChangeFrame
     from lance_spark.spark.table.create import Mode, TableBuilder
     from lance_spark.spark.table.jobs.update import UpdateMode
     from lance_spark.spark.table.merge.builder import MergeBuilder
@@ -108,21 +114,25 @@ class LanceTable:
     # Tables: opened and created
 
     @classmethod
-    @shows_keywords
+    @checks_arguments
     @also_takes(TableKeywords)
     def forPath(  # noqa: N802 - as DeltaTable has it
         cls,
-        spark: SparkSession,
+        sparkSession: SparkSession,  # noqa: N803 - as DeltaTable has it
         path: str,
+        hadoopConf: Mapping[str, Any] | None = None,  # noqa: N803 - as DeltaTable has it
         **options: Any,
     ) -> Self:
         """Return the table at a path.
 
         Parameters
         ----------
-        spark : SparkSession
+        sparkSession : SparkSession
         path : str
             Folder or URI.
+        hadoopConf : mapping of str to value, optional
+            The same options as `options`. Settings of Hadoop are not known: Lance has its own for
+            stores.
         **options
             Other options of a read: settings of the store.
 
@@ -130,16 +140,16 @@ class LanceTable:
         ------
         TableNotFoundError, VersionNotFoundError, InvalidOptionError, StorageError
         """
-        table = cls(spark, path, option_texts(options))
+        table = cls(sparkSession, path, option_texts({**(hadoopConf or {}), **options}))
         table.dataset()
         return table
 
     @classmethod
-    @shows_keywords
+    @checks_arguments
     @also_takes(TableKeywords)
     def forName(  # noqa: N802 - as DeltaTable has it
         cls,
-        spark: SparkSession,
+        sparkSession: SparkSession,  # noqa: N803 - as DeltaTable has it
         tableOrViewName: str,  # noqa: N803 - as DeltaTable has it
         **options: Any,
     ) -> Self:
@@ -147,9 +157,10 @@ class LanceTable:
 
         Parameters
         ----------
-        spark : SparkSession
+        sparkSession : SparkSession
         tableOrViewName : str
-            Name of a table in SQL, such as ``lance.db.t``. Views are not tables.
+            Name of a table in SQL, such as ``lance.db.t``, or ``t`` in the current catalog and
+            namespace. Views are not tables.
         **options
             As of `forPath`, beside the settings of the catalog for its stores.
 
@@ -163,26 +174,29 @@ class LanceTable:
         --------
         >>> LanceTable.forName(spark, "lance.db.flights").history()  # doctest: +SKIP
         """
-        from lance_spark.spark.table.base import path_and_settings
+        from lance_spark.spark.table.base import named_table
 
-        path, settings = path_and_settings(spark, tableOrViewName)
-        return cls.forPath(spark, path, **{**settings, **options})
+        path, name, settings = named_table(sparkSession, tableOrViewName)
+        table = cls.forPath(sparkSession, path, **{**settings, **options})
+        table._handle.name = name
+        return table
 
     @classmethod
-    @shows_keywords
+    @checks_arguments
     @also_takes(TableKeywords)
     def isLanceTable(  # noqa: N802 - as DeltaTable has it
         cls,
-        spark: SparkSession,
-        path: str,
+        sparkSession: SparkSession,  # noqa: N803 - as DeltaTable has it
+        identifier: str,
         **options: Any,
     ) -> bool:
         """Return whether a path holds a Lance table.
 
         Parameters
         ----------
-        spark : SparkSession
-        path : str
+        sparkSession : SparkSession
+        identifier : str
+            Folder or URI.
         **options
             As of `forPath`.
 
@@ -193,42 +207,69 @@ class LanceTable:
             The store refused the request, so the answer is unknown.
         """
         try:
-            cls.forPath(spark, path, **options)
+            cls.forPath(sparkSession, identifier, **options)
         except TableNotFoundError:
             return False
         return True
 
     @classmethod
-    def create(cls, spark: SparkSession) -> TableBuilder:
-        """Return a builder of a new table. At its path there must be no table."""
-        return cls._builder(spark, "create")
+    def create(cls, sparkSession: SparkSession | None = None) -> TableBuilder:  # noqa: N803 - as DeltaTable has it
+        """Return a builder of a new table. There must be no table of its path or name.
+
+        Without a session, this and the following methods take the active one.
+        """
+        return cls._builder(sparkSession, "create")
 
     @classmethod
-    def createIfNotExists(cls, spark: SparkSession) -> TableBuilder:  # noqa: N802 - as DeltaTable has it
+    def createIfNotExists(cls, sparkSession: SparkSession | None = None) -> TableBuilder:  # noqa: N802, N803 - as DeltaTable has it
         """Return a builder of a new table. An existing table stays as it is."""
-        return cls._builder(spark, "createIfNotExists")
+        return cls._builder(sparkSession, "createIfNotExists")
 
     @classmethod
-    def replace(cls, spark: SparkSession) -> TableBuilder:
+    def replace(cls, sparkSession: SparkSession | None = None) -> TableBuilder:  # noqa: N803 - as DeltaTable has it
         """Return a builder that replaces an existing table. Its older versions stay."""
-        return cls._builder(spark, "replace")
+        return cls._builder(sparkSession, "replace")
 
     @classmethod
-    def createOrReplace(cls, spark: SparkSession) -> TableBuilder:  # noqa: N802 - as DeltaTable has it
+    def createOrReplace(cls, sparkSession: SparkSession | None = None) -> TableBuilder:  # noqa: N802, N803 - as DeltaTable has it
         """Return a builder that creates a table, or replaces an existing table."""
-        return cls._builder(spark, "createOrReplace")
+        return cls._builder(sparkSession, "createOrReplace")
 
     @classmethod
-    def _builder(cls, spark: SparkSession, mode: Mode) -> TableBuilder:
+    def _builder(cls, spark: SparkSession | None, mode: Mode) -> TableBuilder:
+        from pyspark.sql import SparkSession
+
         from lance_spark.spark.table.create import TableBuilder
 
+        spark = spark or SparkSession.getActiveSession()
+        if spark is None:
+            raise InvalidInputError("there is no active session; pass the session as sparkSession")
         return TableBuilder(cls, spark, mode)
 
-    def alias(self, name: str) -> Self:
+    @classmethod
+    def convertToDelta(  # noqa: N802 - as DeltaTable has it
+        cls,
+        sparkSession: SparkSession,  # noqa: N803 - as DeltaTable has it
+        identifier: str,
+        partitionSchema: Any = None,  # noqa: N803 - as DeltaTable has it
+    ) -> Self:
+        """Refuse to make a table of Parquet files in their folder.
+
+        Raises
+        ------
+        UnsupportedError
+        """
+        raise UnsupportedError(
+            f"convertToDelta({identifier!r}): a Lance table has files of its own, so Parquet files "
+            "cannot stay where they are; read them, and write the rows by "
+            '.write.format("lance").save(path)'
+        )
+
+    def alias(self, aliasName: str) -> Self:  # noqa: N803 - as DeltaTable has it
         """Return the same table under a name for conditions and expressions: ``name.column``."""
-        if not name:
-            raise InvalidInputError("an alias must not be empty")
-        return type(self)(self.spark, self.path, self.options, name)
+        if not aliasName:
+            raise InvalidInputError("an alias must not be empty: give aliasName")
+        return self._of(self._handle.under(aliasName))
 
     def dataset(self) -> Dataset:
         """Open the newest version of the branch, or the version that the options name.
@@ -549,7 +590,8 @@ class LanceTable:
         """
         from lance_spark.spark.table.jobs.update import update
 
-        options = CommitOptions.of(**keywords)
+        predicate = predicate_list(condition)
+        options = CommitOptions.of(**keywords).with_operation("UPDATE", predicate=predicate)
         # A value can select rows too, by CASE.
         selectors = [condition, *(set.values() if isinstance(set, Mapping) else ())]
         return self._handle.change(
@@ -1100,6 +1142,19 @@ class LanceTable:
 
     # Maintenance
 
+    @overload
+    def optimize(self) -> OptimizeBuilder: ...
+
+    @overload
+    def optimize(
+        self,
+        where: str | Column | None = None,
+        sort_by: str | Column | Sequence[str | Column] | None = None,
+        z_order_by: str | Column | Sequence[str | Column] | None = None,
+        **keywords: Unpack[OptimizeKeywords],
+    ) -> DataFrame: ...
+
+    @builder_without_arguments
     @pylance_keywords(unused=IGNORED)
     def optimize(
         self,
@@ -1107,8 +1162,12 @@ class LanceTable:
         sort_by: str | Column | Sequence[str | Column] | None = None,
         z_order_by: str | Column | Sequence[str | Column] | None = None,
         **keywords: Unpack[OptimizeKeywords],
-    ) -> DataFrame:
+    ) -> Any:
         """Rewrite small fragments to large fragments, without their deleted rows.
+
+        Without any argument, the call returns an `OptimizeBuilder`, as Delta's does, and nothing is
+        rewritten before ``optimize().executeCompaction()`` or
+        ``optimize().where(...).executeZOrderBy(...)``.
 
         Other clients can append and delete rows at the same time: their deletions are kept. In the
         second half of the `conflict_retries`, fragments that change during the commit are left out.
@@ -1130,7 +1189,7 @@ class LanceTable:
 
         Returns
         -------
-        DataFrame
+        DataFrame or OptimizeBuilder
             A row: fragments_removed, fragments_added, files_removed, files_added.
 
         Raises
@@ -1267,9 +1326,11 @@ class LanceTable:
         Returns
         -------
         DataFrame
-            version, timestamp, operation, message, properties (of the transaction), read_version
-            (on which the change was planned), num_fragments, num_rows, num_deleted_rows (that are
-            still in files), size_bytes (of data files, if recorded).
+            version, timestamp, operation (as in SQL: ``WRITE``, ``MERGE``), message, properties (of
+            the transaction), read_version (on which the change was planned), num_fragments,
+            num_rows, num_deleted_rows (that are still in files), size_bytes (of data files, if
+            recorded), operationParameters (as far as the transaction has them), transaction (its
+            name in Lance's format).
 
         Raises
         ------
@@ -1290,7 +1351,9 @@ class LanceTable:
             a change feed shows updates as deleted and inserted rows), num_rows, num_deleted_rows
             (that are still in files), num_fragments, num_data_files, size_bytes, indexes and tags
             (names), config, metadata, reader_features and writer_features (names of the feature
-            flags).
+            flags). Also, by Delta's names: name (in its catalog, null for a path), description,
+            location, createdAt, lastModified, partitionColumns (of the property ``partitionBy``),
+            clusteringColumns (none), numFiles, sizeInBytes, properties (config and metadata).
 
         Raises
         ------
@@ -1304,7 +1367,7 @@ class LanceTable:
         self,
         version: int,
         **keywords: Unpack[RetryKeywords],
-    ) -> ChangeResult:
+    ) -> ChangeFrame:
         """Commit the content of an older version of the branch as a new version.
 
         The versions between them stay.
@@ -1312,6 +1375,15 @@ class LanceTable:
         Parameters
         ----------
         version : int
+            The first version of a table is 1.
+
+        Returns
+        -------
+        DataFrame
+            A row: version (the new one), table_size_after_restore (bytes of data files, if
+            recorded), num_of_files_after_restore, num_removed_files, num_restored_files,
+            removed_files_size, restored_files_size. The object also has the attributes of a
+            `ChangeResult`.
 
         Raises
         ------
@@ -1328,7 +1400,7 @@ class LanceTable:
         self,
         timestamp: str | datetime,
         **keywords: Unpack[RetryKeywords],
-    ) -> ChangeResult:
+    ) -> ChangeFrame:
         """Commit the content that the branch had at a time; see `restoreToVersion`.
 
         Parameters
@@ -1347,7 +1419,7 @@ class LanceTable:
         self,
         tag: str,
         **keywords: Unpack[RetryKeywords],
-    ) -> ChangeResult:
+    ) -> ChangeFrame:
         """Commit the content of the version that a tag names; see `restoreToVersion`.
 
         The version must be on this branch.
@@ -1494,7 +1566,10 @@ class LanceTable:
     def clone(
         self,
         target: str | os.PathLike[str],
-        isShallow: bool = True,  # noqa: N803 - as DeltaTable has it
+        isShallow: bool = False,  # noqa: N803 - as DeltaTable has it
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+        *,
         version: int | str | None = None,
     ) -> Self:
         """Create a table with the rows of a version, and return it.
@@ -1506,6 +1581,12 @@ class LanceTable:
         isShallow : bool
             True: the new table refers to the files of this table. Tag the version then, so that
             `vacuum` keeps these files. False: all files are copied.
+        replace : bool
+            Accepted if the path holds no table. A table that exists is not replaced: overwrite its
+            rows, or drop it first.
+        properties : mapping of str to str, optional
+            Properties that the new table has in addition, or instead of those of this table; they
+            are set in a version of its own.
         version : int or str, optional
             As in `create_tag`.
 
@@ -1516,13 +1597,95 @@ class LanceTable:
         VersionNotFoundError, UncertainCommitError, UnsupportedFeatureError, CorruptTableError,
         StorageError
         """
-        dataset = self.dataset()
-        path = os.fspath(target)
-        if isShallow:
-            dataset.shallow_clone(path, version)
-        else:
-            dataset.deep_clone(path, version)
+        from lance_spark.spark.table.history import clone
+
+        path = clone(self._handle, target, isShallow, replace, properties, version)
         return type(self)(self.spark, path, without_version(self.options))
+
+    def cloneAtVersion(  # noqa: N802 - as DeltaTable has it
+        self,
+        version: int,
+        target: str | os.PathLike[str],
+        isShallow: bool = False,  # noqa: N803 - as DeltaTable has it
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Create a table with the rows of a version; see `clone`."""
+        return self.clone(target, isShallow, replace, properties, version=version)
+
+    def cloneAtTimestamp(  # noqa: N802 - as DeltaTable has it
+        self,
+        timestamp: str | datetime,
+        target: str | os.PathLike[str],
+        isShallow: bool = False,  # noqa: N803 - as DeltaTable has it
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Create a table with the rows that this table had at a time; see `clone`.
+
+        Parameters
+        ----------
+        timestamp : str or datetime
+            As in `restoreToTimestamp`.
+        target, isShallow, replace, properties
+            As in `clone`.
+        """
+        old = self._handle.at({"timestamp": option_text(timestamp)}).dataset()
+        return self.clone(target, isShallow, replace, properties, version=old.version)
+
+    # Calls of Delta without a meaning for Lance
+
+    def generate(self, mode: str) -> None:
+        """Refuse to write lists of files for Presto and Athena.
+
+        Raises
+        ------
+        UnsupportedError
+        """
+        raise UnsupportedError(
+            f"generate({mode!r}): data files of Lance are not Parquet files, so lists of them are "
+            "of no use to other engines; these read the table itself"
+        )
+
+    def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:  # noqa: N802, N803 - as DeltaTable has it
+        """Refuse to change versions of a protocol.
+
+        Raises
+        ------
+        UnsupportedError
+        """
+        raise UnsupportedError(
+            "upgradeTableProtocol: a Lance table has no versions of a protocol; each version of "
+            "the table names the features that it needs (detail)"
+        )
+
+    def addFeatureSupport(self, featureName: str) -> None:  # noqa: N802, N803 - as DeltaTable has it
+        """Refuse to add a feature of a protocol.
+
+        Raises
+        ------
+        UnsupportedError
+        """
+        raise UnsupportedError(
+            f"addFeatureSupport({featureName!r}): a Lance table gets a feature with the first "
+            "change that needs it, or when it is created (enable_stable_row_ids)"
+        )
+
+    def dropFeatureSupport(  # noqa: N802 - as DeltaTable has it
+        self,
+        featureName: str,  # noqa: N803 - as DeltaTable has it
+        truncateHistory: bool | None = None,  # noqa: N803 - as DeltaTable has it
+    ) -> None:
+        """Refuse to drop a feature of a protocol.
+
+        Raises
+        ------
+        UnsupportedError
+        """
+        raise UnsupportedError(
+            f"dropFeatureSupport({featureName!r}): a version of a Lance table names the features "
+            "that it needs, and no other; vacuum removes older versions"
+        )
 
     # Base paths
 
@@ -1660,7 +1823,7 @@ class LanceTable:
 
         Examples
         --------
-        >>> table.with_target_bases(["cold"]).optimize()
+        >>> table.with_target_bases(["cold"]).optimize().executeCompaction()
         """
         from lance_spark.spark.table.bases import with_target_bases
 

@@ -12,17 +12,22 @@ After a conflict, a compaction rewrites only the fragments that another client c
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
-from lance_spark.errors import InvalidInputError, StorageError
+from lance_spark.dataset.decorators import prefixes_errors_by
+from lance_spark.errors import ArgumentTypeError, InvalidInputError, StorageError
 from lance_spark.mutations.compaction.options import CompactionKeywords, CompactionOptions
 from lance_spark.mutations.compaction.run import CompactionRun, check_excluded
 from lance_spark.mutations.compaction.task import CompactionMetrics
-from lance_spark.spark.table.jobs.find_rows import find_rows
+from lance_spark.spark.table.jobs.find_rows import find_rows, predicate_list
+from lance_spark.storage.uri import parse_uri
 from lance_spark.table.commit.options import CommitOptions, RetryKeywords
 
 if TYPE_CHECKING:
@@ -37,6 +42,11 @@ if TYPE_CHECKING:
 
 _COMPACTION_VALUES = ("fragments_removed", "fragments_added", "files_removed", "files_added")
 COMPACTION_COLUMNS = ", ".join(f"{name} long" for name in _COMPACTION_VALUES)
+#: What `OptimizeBuilder` returns, before `COMPACTION_COLUMNS`: the names of Delta.
+_BUILDER_COLUMNS = (
+    "path string, metrics struct<numFilesAdded long, numFilesRemoved long, "
+    "totalConsideredFiles long, totalFilesSkipped long>"
+)
 VACUUM_COLUMNS = "bytes_removed long, old_versions long"
 CLEANUP_COLUMNS = "bytes_removed long, files_removed long"
 #: Options of the Java connector that have no effect here.
@@ -56,23 +66,156 @@ def optimize(
     commit: CommitOptions,
 ) -> DataFrame:
     """Compact fragments, or sort their rows; see `LanceTable.optimize`."""
+    return compaction_frame(handle, _optimize(handle, where, sort_by, z_order_by, options, commit))
+
+
+@prefixes_errors_by(lambda builder: parse_uri(builder._handle.path).display)
+class OptimizeBuilder:
+    """Builder of a compaction; returned by `LanceTable.optimize` without arguments.
+
+    It compacts nothing before `executeCompaction` or `executeZOrderBy` is called. A warning tells
+    if neither is.
+
+    Parameters
+    ----------
+    handle : TableHandle
+    condition : str or Column, optional
+    """
+
+    def __init__(self, handle: TableHandle, condition: str | Column | None = None) -> None:
+        self._handle = handle
+        self._condition = condition
+        self._is_used = False
+
+    def __del__(self) -> None:
+        if not getattr(self, "_is_used", True):
+            warnings.warn(
+                "LanceTable.optimize() without arguments has compacted nothing: call "
+                "executeCompaction() or executeZOrderBy(...) of the builder that it returns",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def where(self, partitionFilter: str | Column) -> OptimizeBuilder:  # noqa: N803 - as DeltaOptimizeBuilder has it
+        """Return a builder that rewrites only fragments with a row that meets a condition.
+
+        Parameters
+        ----------
+        partitionFilter : str or Column
+            Condition on any columns: Lance tables have no partitions.
+        """
+        self._is_used = True
+        return OptimizeBuilder(self._handle, partitionFilter)
+
+    def executeCompaction(self) -> DataFrame:  # noqa: N802 - as DeltaOptimizeBuilder has it
+        """Rewrite small fragments to large fragments, without their deleted rows.
+
+        Returns
+        -------
+        DataFrame
+            A row: path, metrics (a struct: numFilesAdded, numFilesRemoved, totalConsideredFiles,
+            totalFilesSkipped), and the columns that `LanceTable.optimize` returns.
+
+        Raises
+        ------
+        LanceError
+            As in `LanceTable.optimize`.
+        """
+        return self._frame(None)
+
+    def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> DataFrame:  # noqa: N802 - as DeltaOptimizeBuilder has it
+        """Rewrite fragments with rows together that are similar in some columns, at most six.
+
+        Parameters
+        ----------
+        *cols : str, or a list of them
+
+        Returns
+        -------
+        DataFrame
+            As `executeCompaction`.
+
+        Raises
+        ------
+        LanceError
+            As in `LanceTable.optimize`.
+        """
+        given = cols[0] if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
+        names = []
+        for name in given:
+            if not isinstance(name, str):
+                raise ArgumentTypeError(
+                    f"executeZOrderBy: cols must be names of columns, not {type(name).__name__}"
+                )
+            names.append(name)
+        if not names:
+            raise InvalidInputError("executeZOrderBy: name at least one column")
+        return self._frame(names)
+
+    def compacted(self, z_order_by: Sequence[str] | None = None) -> CompactionMetrics:
+        """Compact, and return the numbers."""
+        self._is_used = True
+        options, commit = CompactionOptions(), CommitOptions()
+        return _optimize(self._handle, self._condition, None, z_order_by, options, commit)
+
+    def _frame(self, z_order_by: Sequence[str] | None) -> DataFrame:
+        num_files = sum(len(fragment.files) for fragment in self._handle.dataset().fragments)
+        metrics = self.compacted(z_order_by)
+        removed = metrics.files_removed
+        row = (
+            parse_uri(self._handle.path).display,
+            (metrics.files_added, removed, num_files, max(num_files - removed, 0)),
+            *_compaction_values(metrics),
+        )
+        return self._handle.data_frame([row], f"{_BUILDER_COLUMNS}, {COMPACTION_COLUMNS}")
+
+
+def builder_without_arguments(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate `LanceTable.optimize` so that a call without arguments returns a builder."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return method(self, *args, **kwargs) if args or kwargs else OptimizeBuilder(self._handle)
+
+    return call
+
+
+def _optimize(
+    handle: TableHandle,
+    where: str | Column | None,
+    sort_by: str | Column | Sequence[str | Column] | None,
+    z_order_by: str | Column | Sequence[str | Column] | None,
+    options: CompactionOptions,
+    commit: CommitOptions,
+) -> CompactionMetrics:
+    order = {
+        label: json.dumps([str(key) for key in _listed(keys)], ensure_ascii=False)
+        for label, keys in (("sortBy", sort_by), ("zOrderBy", z_order_by))
+        if keys is not None
+    }
+    commit = commit.with_operation("OPTIMIZE", predicate=predicate_list(where), **order)
     if options.excluded_fragment_ids:
         check_excluded(handle.writable("optimize"), options)
     if sort_by is not None and z_order_by is not None:
         raise InvalidInputError("optimize: set sort_by or z_order_by, not both")
     if sort_by is not None:
-        metrics = _sort(handle, where, sort_by, False, options, commit)
-    elif z_order_by is not None:
-        metrics = _sort(handle, where, z_order_by, True, options, commit)
-    else:
-        metrics = _compact(handle, where, options, commit)
-    return compaction_frame(handle, metrics)
+        return _sort(handle, where, sort_by, False, options, commit)
+    if z_order_by is not None:
+        return _sort(handle, where, z_order_by, True, options, commit)
+    return _compact(handle, where, options, commit)
+
+
+def _listed(keys: str | Column | Sequence[str | Column]) -> list[str | Column]:
+    return list(keys) if isinstance(keys, list | tuple) else [keys]  # type: ignore[list-item]
 
 
 def compaction_frame(handle: TableHandle, metrics: CompactionMetrics) -> DataFrame:
     """Return the numbers of a compaction as a row."""
-    row = tuple(getattr(metrics, name) for name in _COMPACTION_VALUES)
-    return handle.data_frame([row], COMPACTION_COLUMNS)
+    return handle.data_frame([_compaction_values(metrics)], COMPACTION_COLUMNS)
+
+
+def _compaction_values(metrics: CompactionMetrics) -> tuple[int, ...]:
+    return tuple(getattr(metrics, name) for name in _COMPACTION_VALUES)
 
 
 def vacuum_policy(

@@ -104,6 +104,7 @@ def record(dtype: spark.DataType) -> dict[str, str]:
     if isinstance(dtype, spark.UserDefinedType):
         known = dtype.jsonValue()
         known.pop("serializedClass", None)
+        known["pyClass"] = _place_of(type(dtype)) or known["pyClass"]
         return {SPARK_TYPE: json.dumps(known)}
     text = dtype.simpleString()
     if _is_geo(dtype):
@@ -119,6 +120,17 @@ def record(dtype: spark.DataType) -> dict[str, str]:
     is_time = TIME_TYPE is not None and isinstance(dtype, TIME_TYPE) and dtype != TIME_TYPE()
     is_collated = isinstance(dtype, spark.StringType) and text != "string"
     return {SPARK_TYPE: text} if (is_named and not is_default) or is_time or is_collated else {}
+
+
+def _place_of(cls: type) -> str | None:
+    """Return the module and the name by which a class can be imported; None without one.
+
+    A type may name another module (`UserDefinedType.module`), which need not have the class: Spark
+    then reads it from a pickle of the class, which is not stored in tables.
+    """
+    module = sys.modules.get(cls.__module__)
+    is_found = getattr(module, cls.__name__, None) is cls
+    return f"{cls.__module__}.{cls.__name__}" if is_found else None
 
 
 def has_extension(dtype: spark.DataType) -> bool:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.file.schema.schema import Schema
+    from lance_spark.spark.options.overwrite import OverwriteOptions
     from lance_spark.spark.pushdown.request import Version
     from lance_spark.spark.write.new_table import NewTable
     from lance_spark.table.commit.write import Mode, OpenForWrite, WriteJob
@@ -133,7 +134,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     elif effect.merge_schema:
         job = _begin_merge(options, columns, existing)
     elif effect.replaces_rows:
-        job = _begin_replacing_rows(options, columns, effect.rows_read)
+        job = _begin_replacing_rows(options, columns, effect)
     else:
         mode: Mode = "overwrite" if overwrite and not partial else "append"
         known = take(effect.opened) if mode == "append" and not overwrite else None
@@ -200,12 +201,16 @@ def _begin(
 
 
 def _begin_replacing_rows(
-    options: WriteOptions, columns: _Columns, rows_read: Version | None
+    options: WriteOptions, columns: _Columns, effect: OverwriteOptions
 ) -> WriteJob:
     """Plan an overwrite that keeps the columns of the table."""
     from lance_spark.table.commit.write import ReplaceAllRows, begin_write
 
+    rows_read = effect.rows_read
     dataset = _existing(options)
+    if dataset is None and not effect.is_by_name:
+        # The option overwriteSchema is false, and there is no table whose columns could be kept.
+        return _begin(options, columns, "overwrite")
     if dataset is None:
         raise TableNotFoundError("the table was dropped while the statement was planned")
     table = input_schema(dataset._table.schema)

@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Annotated, Self, TypedDict, TypeVar, Unpack
 
@@ -57,6 +57,8 @@ APP_ID, APP_VERSION = "lance.txn.appId", "lance.txn.version"
 #: The maximum number of versions that are searched for an id.
 DEFAULT_LOOKBACK = 1_000
 _INT64_MAX = 2**63 - 1
+#: The transaction property with the statement of a change; its parameters have this prefix.
+OPERATION = "lance_spark.operation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +286,15 @@ class CommitOptions:
             keywords.get("conflict_retries", DEFAULT_CONFLICT_RETRIES),
             timeout,
         )
+
+    def with_operation(self, name: str, **parameters: str) -> Self:
+        """Return the same options for a change that `LanceTable.history` shows under a name.
+
+        - `name`: Statement of the change, such as ``MERGE``.
+        - `parameters`: What the statement names, such as its condition.
+        """
+        named = {f"{OPERATION}.{key}": value for key, value in parameters.items()}
+        return replace(self, properties={OPERATION: name, **named, **self.properties})
 
 
 def check_timeout(name: str, timeout: object) -> None:

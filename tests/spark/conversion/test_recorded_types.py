@@ -128,6 +128,24 @@ def test_classes_are_named_and_not_stored() -> None:
     assert "serializedClass" not in record
 
 
+class Year(spark.UserDefinedType):
+    """A type that names a module which does not have its class."""
+
+    @classmethod
+    def sqlType(cls) -> spark.DataType:
+        return spark.IntegerType()
+
+    @classmethod
+    def module(cls) -> str:
+        return "pyspark.ml.linalg"
+
+
+def test_a_type_is_found_where_its_class_is() -> None:
+    arrow = mapping.to_arrow_schema(spark.StructType().add("y", Year()))
+    (field,) = mapping.to_spark_schema(arrow)
+    assert isinstance(field.dataType, Year)
+
+
 def test_a_table_does_not_choose_which_modules_are_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

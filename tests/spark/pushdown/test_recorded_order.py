@@ -244,7 +244,7 @@ OWN: dict[str, tuple[Callable[[Any, Path], Any], bool]] = {
     "another type": (lambda t, p: t.alter_column("id", data_type="long"), False),
     "drop": (lambda t, p: t.drop_columns("id"), False),
     "reorder columns": (lambda t, p: t.reorder_columns("value", "word", "id"), True),
-    "compact": (lambda t, p: t.optimize(), False),
+    "compact": (lambda t, p: t.optimize().executeCompaction(), False),
     "restore": (lambda t, p: (t.delete("id < 9"), t.restoreToVersion(3)), True),
     "restore the unsorted version": (lambda t, p: t.restoreToVersion(1), False),
     "branch": _copy("branch", True),

@@ -86,7 +86,7 @@ def test_defaults_and_comments_stay_with_the_columns(catalog: TestCatalog) -> No
         catalog.sql(statement)
         schema = catalog.pylance("k").schema
         assert {field.name: field.metadata for field in schema} == stored, statement
-    lance_spark.LanceTable.forPath(catalog.spark, path).optimize()
+    lance_spark.LanceTable.forPath(catalog.spark, path).optimize().executeCompaction()
     catalog.sql("ALTER TABLE CAT.k RENAME COLUMN a TO first")
     schema = catalog.pylance("k").schema
     assert schema.field("first").metadata == stored["a"]

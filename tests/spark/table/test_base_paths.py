@@ -133,7 +133,7 @@ def test_changes_stay_in_the_base_of_the_fragment(spark: Any, tmp_path: Path, st
     table.update("id IN (1, 7, 8, 13)", {"word": "'x'"}, mode="rows")
     before = [[None], [None], [HOT], [HOT], [COLD], [COLD]]
     assert sorted(places(path), key=repr) == sorted([*before, [None], [HOT], [COLD]], key=repr)
-    table.optimize()
+    table.optimize().executeCompaction()
     assert places(path) == [[None], [HOT], [COLD]]
     table.update("id IN (1, 7)", {"word": "'y'"}, mode="columns")
     assert places(path) == [[None, None], [HOT, HOT], [COLD]]

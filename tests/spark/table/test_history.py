@@ -43,7 +43,11 @@ def test_history(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     rows = table.history().collect()
     assert [row.version for row in rows] == [4, 3, 2, 1]
-    assert [row.operation for row in rows] == ["update_config", "delete", "append", "overwrite"]
+    names = ["update_config", "delete", "append", "overwrite"]
+    assert [row.transaction for row in rows] == names
+    names = ["SET TBLPROPERTIES", "DELETE", "WRITE", "WRITE"]
+    assert [row.operation for row in rows] == names
+    assert rows[1].operationParameters == {"predicate": '["id % 10 = 0"]'}
     assert [row.num_rows for row in rows] == [108, 108, 120, 100]
     assert [row.num_deleted_rows for row in rows] == [12, 12, 0, 0]
     assert [row.num_fragments for row in rows] == [5, 5, 5, 4]
@@ -196,8 +200,8 @@ def test_tags_and_branches(spark: Any, path: Path) -> None:
 
 def test_clone(spark: Any, path: Path, tmp_path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
-    shallow = table.clone(tmp_path / "shallow", version=2)
-    deep = table.clone(str(tmp_path / "deep"), isShallow=False)
+    shallow = table.clone(tmp_path / "shallow", isShallow=True, version=2)
+    deep = table.clone(str(tmp_path / "deep"))
     assert shallow.toDF().count() == 120
     assert deep.toDF().count() == 108
     assert ids(tmp_path / "shallow") == list(range(120))

@@ -158,7 +158,7 @@ def test_failures_leave_no_files(spark: Any, path: Path, monkeypatch: pytest.Mon
     with pytest.raises(InvalidInputError, match="nothing"):
         table.optimize("nothing > 5")
     with pytest.raises(InvalidInputError, match="version 1"):
-        table.checkout(version=1).optimize()
+        table.checkout(version=1).optimize().executeCompaction()
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise CommitConflictError("always", retryable=True)
@@ -172,7 +172,7 @@ def test_failures_leave_no_files(spark: Any, path: Path, monkeypatch: pytest.Mon
 
 def test_vacuum(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
-    table.optimize()
+    table.optimize().executeCompaction()
     table.create_tag("kept", 1)
     existing_versions = [version["version"] for version in lance.dataset(path).versions()]
     existing = files(path)

@@ -73,7 +73,7 @@ def test_executors_write_graphs_after_a_compaction(
     monkeypatch.setattr(remap, "_GRAPH_ROWS", 200)
     for name in ("remap_graphs", "write_part"):
         monkeypatch.setattr(maintenance, name, refuse)
-    table.optimize()
+    table.optimize().executeCompaction()
     assert len(lance.dataset(str(path)).get_fragments()) == 2
     assert statistics(path)["num_unindexed_rows"] == 0
     assert [row.is_valid for row in table.check_index("v_idx").collect()] == [True, True]

@@ -70,7 +70,7 @@ def replace_where(table: LanceTable, spark: Any) -> None:
 
 def optimize(table: LanceTable, spark: Any) -> None:
     table.delete("id % 10 = 3")
-    table.optimize()
+    table.optimize().executeCompaction()
 
 
 def sort(table: LanceTable, spark: Any) -> None:
@@ -127,7 +127,7 @@ def test_values_of_old_files_are_kept(spark: Any, tmp_path: Path) -> None:
     assert before[0] == {"id": 1, "s": None, "n": 0}
     target = LanceTable.forPath(spark, path)
     target.update("id < 3", {"id": "id + 10"})
-    target.optimize()
+    target.optimize().executeCompaction()
     rows = lance.dataset(path).to_table().sort_by("id").to_pylist()
     assert [(row["s"], row["n"]) for row in rows] == [("x", 0), (None, 0), (None, 5)]
 

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from lance_spark.arguments import keywords_of
 from lance_spark.errors import InvalidInputError, LanceError, UnsupportedError
 from lance_spark.keywords import declared_by, signature_of
-from lance_spark.spark.catalog.names import Catalog, options_of
+from lance_spark.spark.catalog.names import Catalog, is_path, options_of
 from lance_spark.spark.catalog.procedures import methods
 from lance_spark.spark.catalog.procedures.attached_session import attached_session
 from lance_spark.spark.catalog.times import from_microseconds, to_microseconds
@@ -31,7 +31,13 @@ from lance_spark.spark.table.history import (
     TAG_COLUMNS,
 )
 from lance_spark.spark.table.indexes import CHECK_COLUMNS, INDEX_COLUMNS
-from lance_spark.spark.table.maintenance import CLEANUP_COLUMNS, COMPACTION_COLUMNS, VACUUM_COLUMNS
+from lance_spark.spark.table.maintenance import (
+    CLEANUP_COLUMNS,
+    COMPACTION_COLUMNS,
+    VACUUM_COLUMNS,
+    OptimizeBuilder,
+    compaction_frame,
+)
 from lance_spark.spark.table.mem_wal import MEM_WAL_CLEANUP_COLUMNS, SHARD_COLUMNS
 from lance_spark.table.commit.options import RetryKeywords
 
@@ -219,6 +225,10 @@ class ResultHandle(TableHandle):
         """Return rows as the result of a procedure."""
         return Result([*rows], schema)
 
+    def change_frame(self, result: ChangeResult, row: tuple[Any, ...], schema: str) -> Any:
+        """Return the result of a change: a procedure shows its own columns of it."""
+        return result
+
 
 class ResultTable(LanceTable):
     """A table whose methods return their rows without a Spark job."""
@@ -349,6 +359,8 @@ def _opened(
         options["branch"] = values.pop("branch")
     opened = ResultTable.forPath(spark, options.pop("path"), **options)
     opened._handle.exact_names = bool(table.get("case_sensitive"))
+    if not is_path(table):
+        opened._handle.name = ".".join((table["catalog_name"], *table["namespace"], table["name"]))
     return opened
 
 
@@ -356,6 +368,8 @@ def _run(name: str, procedure: Procedure, table: ResultTable, values: Mapping[st
     function = _function(name)
     arguments = {_snake_names(function).get(key, key): value for key, value in values.items()}
     result = function(table, *arguments.pop("names", ()), **arguments)
+    if isinstance(result, OptimizeBuilder):
+        result = compaction_frame(table._handle, result.compacted())
     if isinstance(result, Result):
         return result
     if isinstance(result, tuple):

@@ -89,12 +89,15 @@ def delete_branch(table: LanceTable, name: str, if_exists: bool = False) -> None
 def clone(
     table: LanceTable,
     target: str,
-    is_shallow: bool = True,
+    is_shallow: bool = False,
+    replace: bool = False,
+    properties: Mapping[str, str] | None = None,
     version: int | None = None,
     tag: str | None = None,
 ) -> None:
     """Create a table at a path with the rows of a version."""
-    table.clone(target, is_shallow, _reference(version, tag))
+    reference = _reference(version, tag)
+    table.clone(target, is_shallow, replace, properties, version=reference)
 
 
 def mem_wal_shards(table: LanceTable) -> DataFrame:

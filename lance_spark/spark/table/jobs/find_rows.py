@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 #: Name of the step that writes deletion files, for users.
 STEP = "write deletion vectors"
+#: Maximum number of characters of a condition in a transaction, except for deletions.
+_MAX_TEXT = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,16 @@ def select_rows(
     if predicate is None:
         return (), find_rows(handle, job, dataset, condition)
     return (predicate,), None
+
+
+def predicate_list(condition: str | Column | None) -> str:
+    """Return a condition as `LanceTable.history` shows it: a JSON list, empty without one."""
+    if condition is None:
+        return "[]"
+    text = text_of(condition)
+    return json.dumps(
+        [text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."], ensure_ascii=False
+    )
 
 
 def condition_text(condition: str | Column | None) -> str:

@@ -25,6 +25,8 @@ from lance_spark.spark.quoting import quoted
 from lance_spark.spark.read.projection import find_exactly, finder
 from lance_spark.spark.table.base import ChangeResult, TableHandle
 from lance_spark.spark.table.dataframes import cast_to
+from lance_spark.spark.table.jobs.find_rows import predicate_list
+from lance_spark.spark.table.merge.evolve import with_new_columns
 from lance_spark.spark.table.merge.join import SOURCE, TARGET, Action, Clause, Rows, expressions_of
 from lance_spark.spark.table.merge.plan import column_of
 from lance_spark.spark.table.merge.task import merge
@@ -35,6 +37,13 @@ from lance_spark.table.primary_key import primary_key
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from lance_spark.spark.table.base import ChangeFrame
+
+#: Of a merge, in the order of Delta.
+_RESULT_COLUMNS = ", ".join(
+    f"num_{rows}_rows long NOT NULL" for rows in ("affected", "updated", "deleted", "inserted")
+)
 
 
 @prefixes_errors_by(lambda merge: parse_uri(merge._handle.path).display)
@@ -53,6 +62,8 @@ class MergeBuilder:
     unchanged : sequence of str
         Columns that updates with all columns do not write, because matching rows have the same
         values in them.
+    evolves : bool
+        Whether the table gets the columns that the merge assigns and the table lacks.
     """
 
     def __init__(
@@ -64,6 +75,7 @@ class MergeBuilder:
         *,
         clauses: Sequence[Clause] = (),
         unchanged: Sequence[str] = (),
+        evolves: bool = False,
     ) -> None:
         self._handle = handle
         self._source = source
@@ -71,6 +83,7 @@ class MergeBuilder:
         self._options = options
         self._clauses = tuple(clauses)
         self._unchanged = tuple(unchanged)
+        self._evolves = evolves
 
     def whenMatchedUpdate(  # noqa: N802 - as DeltaTable has it
         self,
@@ -212,12 +225,23 @@ class MergeBuilder:
         """
         return self._with(Rows.NOT_MATCHED_BY_SOURCE, Action.DELETE, condition)
 
-    def execute(self) -> ChangeResult:
+    def withSchemaEvolution(self) -> MergeBuilder:  # noqa: N802 - as DeltaTable has it
+        """Let the table get the columns of the source that the merge assigns and the table lacks.
+
+        These are all columns of the source if a clause takes all of them, and the columns that
+        other clauses set. `execute` adds them with nulls in existing rows, in a version of its
+        own, before it makes the merge. Types of columns do not change, and structs get no fields.
+        """
+        return self._copy(evolves=True)
+
+    def execute(self) -> ChangeFrame:
         """Make the merge in one commit. If no clause applies to any row, nothing is committed.
 
         Returns
         -------
-        ChangeResult
+        DataFrame
+            A row: num_affected_rows, num_updated_rows, num_deleted_rows, num_inserted_rows. The
+            object also has the attributes of a `ChangeResult`, such as `version`.
 
         Raises
         ------
@@ -235,10 +259,22 @@ class MergeBuilder:
         PySparkException
             An expression raised an error for some row.
         """
+        done = self._run()
+        counts = (done.num_updated_rows, done.num_deleted_rows, done.num_inserted_rows)
+        return self._handle.change_frame(done, (sum(counts), *counts), _RESULT_COLUMNS)
+
+    def _run(self) -> ChangeResult:
+        """Make the merge as `execute`, and return the version and the numbers of rows."""
         if not self._clauses:
             raise InvalidInputError("merge: add a clause by whenMatchedUpdate or a similar method")
+        predicate = predicate_list(self._condition)
+        options = self._options.with_operation("MERGE", predicate=predicate)
 
         def plan(job: Job, dataset: Dataset) -> tuple[Manifest, ChangeResult]:
+            if self._evolves:
+                dataset = with_new_columns(
+                    self._handle, dataset, self._source, self._clauses, self._options
+                )
             return merge(
                 self._handle,
                 job,
@@ -246,12 +282,12 @@ class MergeBuilder:
                 self._source,
                 self._condition,
                 self._clauses,
-                self._options,
+                options,
                 self._unchanged,
             )
 
         selectors = expressions_of(self._condition, self._clauses)
-        return self._handle.change("merge", plan, self._options, selectors)
+        return self._handle.change("merge", plan, options, selectors)
 
     def _with(
         self,
@@ -265,13 +301,19 @@ class MergeBuilder:
                 f"merge: a clause for rows {rows.value} has no condition, so a later clause can "
                 "never apply; only the last clause may have no condition"
             )
+        return self._copy(clauses=(*self._clauses, Clause(rows, action, condition, values)))
+
+    def _copy(
+        self, clauses: Sequence[Clause] | None = None, evolves: bool | None = None
+    ) -> MergeBuilder:
         return MergeBuilder(
             self._handle,
             self._source,
             self._condition,
             self._options,
-            clauses=(*self._clauses, Clause(rows, action, condition, values)),
+            clauses=self._clauses if clauses is None else clauses,
             unchanged=self._unchanged,
+            evolves=self._evolves if evolves is None else evolves,
         )
 
 
@@ -310,7 +352,7 @@ def upsert(handle: TableHandle, source: DataFrame, options: CommitOptions) -> Ch
     )
     if any(find(unchanged, name) < 0 for name in source.columns):
         builder = builder.whenMatchedUpdateAll()
-    return builder.whenNotMatchedInsertAll().execute()
+    return builder.whenNotMatchedInsertAll()._run()
 
 
 def _checked(
