@@ -146,7 +146,7 @@ def test_history_has_the_names_of_users(spark: Any, tmp_path: Path, named: Any) 
     assert (result.path, result.metrics.numFilesAdded, result.fragments_added) == (path, 1, 1)
     table.optimize().executeZOrderBy(["id", "g"])
     named.sql(
-        f"MERGE INTO shop.`{path}` AS t USING VALUES (7L) AS s(k) ON t.id = s.k WHEN MATCHED THEN DELETE"
+        f"MERGE INTO shop.`{path}` AS t USING (SELECT 7L AS k) AS s ON t.id = s.k WHEN MATCHED THEN DELETE"
     )
     named.sql(f"ALTER TABLE shop.`{path}` SET TBLPROPERTIES ('a' = 'b')")
     table.create_index("id", "BTREE")

@@ -359,7 +359,9 @@ def _opened(
         options["branch"] = values.pop("branch")
     opened = ResultTable.forPath(spark, options.pop("path"), **options)
     opened._handle.exact_names = bool(table.get("case_sensitive"))
-    if not is_path(table):
+    if table.get("session_name") is not None:
+        opened._handle.name = f"{table['catalog_name']}.{table['session_name']}"
+    elif not is_path(table):
         opened._handle.name = ".".join((table["catalog_name"], *table["namespace"], table["name"]))
     return opened
 

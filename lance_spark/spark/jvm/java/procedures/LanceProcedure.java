@@ -60,6 +60,8 @@ public class LanceProcedure implements UnboundProcedure {
     }
     Map arguments = catalog.ofProcedure(name());
     arguments.put("values", values);
+    // The table is a path here: the metastore has the name.
+    arguments.put("session_name", entry == null ? null : entry.toString());
     arguments.put("case_sensitive", Boolean.valueOf(SQLConf.get().caseSensitiveAnalysis()));
     boolean hasJobs = Boolean.TRUE.equals(description.get("has_jobs"));
     Map reply =
