@@ -42,7 +42,13 @@ from typing import NamedTuple
 import numpy as np
 
 from lance_spark.encoding.blocks import FixedWidthBlock
-from lance_spark.encoding.compression import ZSTD_MAGIC, compress, compressed_share, message_of
+from lance_spark.encoding.compression import (
+    ZSTD_MAGIC,
+    compress,
+    compressed_share,
+    decompress_many,
+    message_of,
+)
 from lance_spark.encoding.levels import IndexArray
 from lance_spark.encoding.v2_1.codec import (
     ChunkBuffer,
@@ -57,7 +63,6 @@ from lance_spark.encoding.v2_1.codec import (
     require_page_size,
 )
 from lance_spark.encoding.v2_1.codecs import flat as flat_values
-from lance_spark.encoding.v2_1.codecs import general
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
@@ -234,13 +239,11 @@ def _bytes_set(values: UIntArray, others: UIntArray) -> IndexArray:
 
 
 def encode_chunks(block: FixedWidthBlock, limits: ChunkLimits) -> Encoded | None:
-    """Return values of 128 or 256 bits in chunks; None if that saves too little."""
+    """Return values of 128 or 256 bits in chunks; None if it saves too little."""
     width, count = block.bits_per_value // 8, block.num_values
     estimate = shares(block)
-    if estimate.best > _WORTH:
+    if estimate.best > _WORTH or estimate.is_compressed:
         return None
-    if estimate.is_compressed:
-        return general.compress_chunks(*flat_values.encode_chunks(block, limits), "lz4")
     fit = min(limits.max_bytes // width, limits.max_values, _MAX_VALUES)
     step = 1 << max(fit, 1).bit_length() - 1
     full = count // step
@@ -386,7 +389,8 @@ def _inflated(
     """Return the values of chunks that a compressor made."""
     part = ChunkBuffer(buffer.data, buffer.starts[chosen], buffer.sizes[chosen])
     num_values = counts[chosen]
-    inflated = general.inflate("zstd", part, int(num_values.sum()) * bits // 8)
+    size = int(num_values.sum()) * bits // 8
+    inflated = ChunkBuffer(*decompress_many("zstd", part.data, part.starts, part.sizes, size))
     return flat_values.FlatCodec().decode_blocks(flat(bits).flat, inflated, num_values)
 
 

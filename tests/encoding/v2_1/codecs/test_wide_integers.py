@@ -22,7 +22,6 @@ from lance_spark.encoding.v2_1.codec import (
 )
 from lance_spark.encoding.v2_1.codecs import wide_integers
 from lance_spark.errors import CorruptFileError
-from lance_spark.proto import encodings_v2_1_pb2 as pb
 from tests.support.encodings.chunks import read_by_both
 from tests.support.encodings.fixed import all_apart
 
@@ -73,13 +72,12 @@ def test_the_library_and_the_reader_agree(pattern, width, bits, count, seed):
     words = words_of(values_of(rng, pattern, bits, count), width)
     block = FixedWidthBlock(words.reshape(-1).view(np.uint8), 8 * width, count)
     encoded = wide_integers.encode_chunks(block, LIMITS)
-    assert encoded is not None
+    if encoded is None:
+        # The caller compresses values that repeat by LZ4.
+        assert pattern == "few" or bits < 8
+        return
     encoding, chunks = encoded
     assert all(n.bit_count() == 1 for n in chunks.num_values[:-1].tolist())
-    if encoding.general.compression.scheme != pb.COMPRESSION_ALGORITHM_ZSTD:
-        assert pattern == "few" or bits < 8
-        assert decode_chunks(encoding, chunks).data.tobytes() == words.tobytes()
-        return
     sizes = (chunks.num_values * width).tolist()
     texts = [by_library(chunks.buffers[0], chunk, size) for chunk, size in enumerate(sizes)]
     assert b"".join(texts) == words.tobytes()
