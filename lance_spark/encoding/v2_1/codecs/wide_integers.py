@@ -30,8 +30,8 @@ Zstandard reads such frames. The reader of this package recognises them, and rea
 where they are; it decompresses other frames.
 
 A chunk of other values is compressed, in the same page. Pages whose values repeat are compressed by
-LZ4 instead: ``General { lz4, Flat }``. The bytes before a frame are the length of
-the values (`lance_spark.encoding.compression`). Specification: RFC 8878, section 3.1.1.
+LZ4 instead: ``General { lz4, Flat }``. The bytes before a frame are the length of the values
+(`lance_spark.encoding.compression`). Specification: RFC 8878, section 3.1.1.
 """
 
 from __future__ import annotations
@@ -105,9 +105,10 @@ _OTHER = _Form(0, False)
 class _Frame(NamedTuple):
     """The bytes of a chunk around its values.
 
-    - `first`: Position of the bytes of value 0, without which the frame is signed.
-    - `second`: Position of the literal bytes of value 1, in frames that are not signed.
-    - `literals`: Position of the other literal bytes, and their number of values.
+    - `first`: Position of value 0, in frames that are not signed.
+    - `second`: Position of the literal bytes of value 1, in the same frames.
+    - `literals`: Position of the other literal bytes, which belong to `num_literals` values.
+    - `size`: Bytes of the chunk.
     - `pieces`: The other bytes, by position.
     """
 
