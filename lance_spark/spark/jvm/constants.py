@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lance_spark.spark.jvm.shims.pyspark_names import SUPPORTED
-from lance_spark.spark.options.declared import STATE_NAMES, TIME_SPELLINGS, VIEW_NAMES
+from lance_spark.spark.options.declared import (
+    CHANGE_FEED_NAMES,
+    STATE_NAMES,
+    TIME_SPELLINGS,
+    VIEW_NAMES,
+)
 
 #: The name of the file that the text would have.
 FILE = "Constants.java"
@@ -26,6 +31,9 @@ final class Constants {{
 
   /** Options of a read that choose rows and columns of a version, not the version. */
   static final Set VIEW_OPTIONS = {_set(VIEW_NAMES)};
+
+  /** Spellings of the option of change feeds. */
+  static final Set FEED_OPTIONS = {_set(CHANGE_FEED_NAMES)};
 
   /** Options that have a time. */
   static final Set TIME_OPTIONS = {_set(TIME_SPELLINGS)};

@@ -628,6 +628,8 @@ def _spellings(name: str) -> list[str]:
     return [name, *(spelling for spelling, canon in SYNONYMS.items() if canon == name)]
 
 
+#: Spellings of the option that makes a read a change feed.
+CHANGE_FEED_NAMES = tuple(_spellings("read_change_feed"))
 #: Options of a query that choose the version or the columns of a table.
 STATE_NAMES = tuple(
     spelling

@@ -60,6 +60,7 @@ def test_options_that_choose_a_version() -> None:
     }
     columns = {"columns", "blob_handling", "full_text_query", "fulltextquery", "nearest"}
     columns |= {"with_row_id", "with_row_address", "read_change_feed", "readchangefeed"}
+    columns |= {"readchangedata"}
     versions = {"version", "versionasof", "snapshot-id", "tag", "branch"}
     versions |= {"timestamp", "timestampasof", "asof", "ending_version", "endingversion"}
     versions |= {"ending_timestamp", "endingtimestamp"}

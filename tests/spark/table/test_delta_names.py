@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,14 +29,18 @@ from lance_spark.errors import (
 from lance_spark.spark.table import LanceTable, OptimizeBuilder
 
 
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of the catalog `shop`, which a session reads once."""
+    return str(tmp_path_factory.mktemp("names") / "lake")
+
+
 @pytest.fixture
-def named(spark: Any, tmp_path: Path) -> Iterator[Any]:
+def named(spark: Any, root: str) -> Iterator[Any]:
     """A session with the catalog `shop`, and an extended catalog of its own."""
-    lance_spark.enable(spark, "shop", root=str(tmp_path / "lake"), session_catalog=True)
+    lance_spark.enable(spark, "shop", root=root, session_catalog=True)
     yield spark
     spark.sql("DROP TABLE IF EXISTS delta_names")
-    for key in ("spark.sql.catalog.shop", "spark.sql.catalog.shop.root"):
-        spark.conf.unset(key)
     spark.conf.unset("spark.sql.catalog.spark_catalog")
 
 
@@ -104,6 +109,22 @@ def test_builders_of_tables_with_names(named: Any, tmp_path: Path) -> None:
             begun.execute()
 
 
+def test_other_clients_open_a_table_of_a_namespace(named: Any, root: str) -> None:
+    import lance_namespace
+
+    named.sql("CREATE NAMESPACE shop.air")
+    named.range(3).write.saveAsTable("shop.air.flights")
+    detail = named.sql("DESCRIBE DETAIL shop.air.flights").first()
+    assert re.fullmatch(re.escape(root) + r"/[0-9a-f]{8}_air\$flights", detail.location)
+    assert LanceTable.forName(named, "shop.air.flights").path == detail.location
+    client = lance_namespace.connect("dir", {"root": root})
+    names = ["air", "flights"]
+    assert lance.dataset(detail.location).count_rows() == 3
+    assert lance.dataset(namespace_client=client, table_id=names).count_rows() == 3
+    own = lance_spark.open_dataset(namespace_client=client, table_id=names)
+    assert own.count_rows() == 3
+
+
 def test_a_merge_gives_the_table_columns_of_its_source(spark: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     rows = spark.createDataFrame([("a", 1), ("b", 2)], "key string, value int")
@@ -140,7 +161,7 @@ def test_history_has_the_names_of_users(spark: Any, tmp_path: Path, named: Any) 
     table = LanceTable.forPath(spark, path)
     table.update("g = 1", {"g": "9"})
     table.merge(spark.range(3), "target.id = source.id").whenMatchedDelete().execute()
-    table.delete(F.col("id") == 4)
+    table.delete("id = 4")
     result = table.optimize().where("id > 1").executeCompaction().first()
     assert result.metrics.numFilesRemoved == result.files_removed > 1
     assert (result.path, result.metrics.numFilesAdded, result.fragments_added) == (path, 1, 1)
@@ -150,6 +171,8 @@ def test_history_has_the_names_of_users(spark: Any, tmp_path: Path, named: Any) 
     )
     named.sql(f"ALTER TABLE shop.`{path}` SET TBLPROPERTIES ('a' = 'b')")
     table.create_index("id", "BTREE")
+    feed = named.read.format("lance").option("readChangeData", "true").option("startingVersion", 5)
+    assert [row.id for row in feed.option("endingVersion", 5).load(path).collect()] == [4, 4]
     restored = table.restoreToVersion(1)
     frame.where("id < 3").write.format("lance").mode("overwrite").option(
         "overwriteSchema", False
@@ -164,7 +187,7 @@ def test_history_has_the_names_of_users(spark: Any, tmp_path: Path, named: Any) 
         ("WRITE", {"mode": "Append"}),
         ("UPDATE", {"predicate": '["g = 1"]'}),
         ("MERGE", {"predicate": '["target.id = source.id"]'}),
-        ("DELETE", {"predicate": '["(id = 4)"]'}),
+        ("DELETE", {"predicate": '["id = 4"]'}),
         ("OPTIMIZE", {"predicate": '["id > 1"]'}),
         ("OPTIMIZE", {"predicate": "[]", "zOrderBy": '["id", "g"]'}),
         ("MERGE", {"predicate": "[]"}),

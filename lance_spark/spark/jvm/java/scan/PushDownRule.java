@@ -29,11 +29,6 @@ public class PushDownRule extends Rule {
 
   static final String FORMAT = "lance";
 
-  /** The option of change feeds, whose reader takes no requests, in both spellings. */
-  static final String CHANGE_FEED = "readChangeFeed";
-
-  static final String CHANGE_FEED_SNAKE = "read_change_feed";
-
   public TreeNode apply(TreeNode plan) {
     try {
       JobDescription.dropOld();
@@ -103,7 +98,13 @@ public class PushDownRule extends Rule {
 
   /** Returns whether options ask for a change feed, whose reader takes no requests. */
   static boolean readsChanges(CaseInsensitiveStringMap options) {
-    return options.containsKey(CHANGE_FEED) || options.containsKey(CHANGE_FEED_SNAKE);
+    Object[] names = Constants.FEED_OPTIONS.toArray();
+    for (int i = 0; i < names.length; i++) {
+      if (options.containsKey((String) names[i])) {
+        return true;
+      }
+    }
+    return false;
   }
 
   static class Replacement extends Replacing {
