@@ -82,7 +82,7 @@ def test_fewer_fragments_and_the_same_rows(spark: Any, path: Path) -> None:
     assert after.scanner(filter="id = 1").explain_plan().count("ScalarIndexQuery") == 1
     assert files(path) == named(path)
     newest = LanceTable.forPath(spark, str(path)).history(1).collect()[0]
-    assert (newest.operation, newest.message) == ("rewrite", "tidy")
+    assert (newest.operation, newest.message) == ("OPTIMIZE", "tidy")
     (nothing,) = (
         LanceTable.forPath(spark, str(path)).optimize(target_rows_per_fragment=ROWS // 4).collect()
     )
