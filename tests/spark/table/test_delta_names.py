@@ -190,7 +190,7 @@ def test_history_has_the_names_of_users(spark: Any, tmp_path: Path, named: Any) 
         ("DELETE", {"predicate": '["id = 4"]'}),
         ("OPTIMIZE", {"predicate": '["id > 1"]'}),
         ("OPTIMIZE", {"predicate": "[]", "zOrderBy": '["id", "g"]'}),
-        ("MERGE", {"predicate": "[]"}),
+        ("MERGE", {}),
         ("SET TBLPROPERTIES", {"properties": '{"a": "b"}'}),
         ("CREATE INDEX", {"indexes": '["id_idx"]'}),
         ("RESTORE", {"version": "1"}),
