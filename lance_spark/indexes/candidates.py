@@ -417,9 +417,13 @@ def narrowed(
 
 def narrowed_slices(piece: FragmentSlice, rows: Mapping[int, RowRanges]) -> Iterator[FragmentSlice]:
     """Yield the slice of the rows that are kept, if there are any; see `narrowed`."""
-    ranges = in_all((rows.get(piece.fragment.id, NO_ROWS), piece.rows))
-    assert ranges is not None
-    ranges = ranges.within(piece.start, piece.stop)
+    ranges = rows.get(piece.fragment.id, NO_ROWS)
+    if piece.rows is not None:
+        both = in_all((ranges, piece.rows))
+        assert both is not None
+        ranges = both
+    if piece.num_rows < piece.fragment.physical_rows:
+        ranges = ranges.within(piece.start, piece.stop)
     if ranges.num_ranges:
         start, stop = int(ranges.starts[0]), int(ranges.stops[-1])
         yield piece._replace(

@@ -197,6 +197,17 @@ class TableRows:
         is_touched = np.zeros(len(self.fragments) + 1, np.int64)
         np.add.at(is_touched, first, 1)
         np.subtract.at(is_touched, last + 1, 1)
-        for position in np.flatnonzero(np.cumsum(is_touched)).tolist():
-            start, stop = self.starts[position : position + 2].tolist()
-            yield position, rows.within(start, stop).shifted(-start)
+        positions = np.flatnonzero(np.cumsum(is_touched))
+        # All at once, because a table may have thousands of fragments.
+        starts, stops = self.starts[positions], self.starts[positions + 1]
+        first = np.searchsorted(rows.stops, starts, "right")
+        counts = np.maximum(np.searchsorted(rows.starts, stops, "left") - first, 0)
+        ends = np.cumsum(counts)
+        ranges = np.arange(counts.sum()) + np.repeat(first - (ends - counts), counts)
+        begins = np.repeat(starts, counts)
+        range_starts = np.maximum(rows.starts[ranges], begins) - begins
+        range_stops = np.minimum(rows.stops[ranges], np.repeat(stops, counts)) - begins
+        for position, begin, end in zip(
+            positions.tolist(), (ends - counts).tolist(), ends.tolist(), strict=True
+        ):
+            yield position, RowRanges(range_starts[begin:end], range_stops[begin:end])
