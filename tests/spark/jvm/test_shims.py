@@ -5,6 +5,7 @@ A release of Spark that lacks something fails the test of it, which names the li
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -174,3 +175,10 @@ def test_names_of_pyspark(spark: Any) -> None:
     assert callable(server.shutdown)
     assert callable(server.server_close)
     assert Path(folder).exists()
+
+
+def test_a_jvm_of_its_own_ends_with_its_use() -> None:
+    with pyspark_names.bare_jvm() as jvm:
+        process = jvm.java.lang.ProcessHandle.current().pid()
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)

@@ -153,13 +153,14 @@ def bare_jvm() -> Iterator[Any]:
     from pyspark.find_spark_home import _find_spark_home
 
     jars = Path(_find_spark_home()) / "jars"
-    port, token = launch_gateway(
+    port, token, process = launch_gateway(
         jarpath=str(next(jars.glob("py4j*.jar"))),
         classpath=f"{jars}/*",
         # That of JAVA_HOME, if it is set.
         java_path=None,
         die_on_exit=True,
         enable_auth=True,
+        return_proc=True,
     )
     gateway = JavaGateway(
         gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True)
@@ -168,6 +169,9 @@ def bare_jvm() -> Iterator[Any]:
         yield gateway.jvm
     finally:
         gateway.shutdown()
+        # The JVM waits for the end of its input, not for that of the gateway.
+        process.stdin.close()
+        process.wait()
 
 
 @contextmanager
