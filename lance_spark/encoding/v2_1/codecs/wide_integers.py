@@ -182,12 +182,12 @@ class Shares(NamedTuple):
 
     @property
     def best(self) -> float:
-        """The share of the form that `encode_chunks` chooses."""
+        """The share of the smaller form."""
         return self.compressed if self.is_compressed else min(self.literal, 1.0)
 
     @property
     def is_compressed(self) -> bool:
-        """Whether LZ4 compresses all chunks."""
+        """Whether LZ4 is so much smaller that it should compress the plain values."""
         return self.compressed < self.literal * _COMPRESSOR_WORTH
 
 
@@ -240,7 +240,9 @@ def _bytes_set(values: UIntArray, others: UIntArray) -> IndexArray:
 
 
 def encode_chunks(block: FixedWidthBlock, limits: ChunkLimits) -> Encoded | None:
-    """Return values of 128 or 256 bits in chunks; None if it saves too little."""
+    """Return values of 128 or 256 bits in chunks; None if that saves too little, or less than a
+    compressor.
+    """
     width, count = block.bits_per_value // 8, block.num_values
     estimate = shares(block)
     if estimate.best > _WORTH or estimate.is_compressed:
@@ -388,10 +390,9 @@ def _inflated(
     bits: int, buffer: ChunkBuffer, counts: IndexArray, chosen: IndexArray
 ) -> FixedWidthBlock:
     """Return the values of chunks that a compressor made."""
-    part = ChunkBuffer(buffer.data, buffer.starts[chosen], buffer.sizes[chosen])
-    num_values = counts[chosen]
-    size = int(num_values.sum()) * bits // 8
-    inflated = ChunkBuffer(*decompress_many("zstd", part.data, part.starts, part.sizes, size))
+    starts, sizes, num_values = buffer.starts[chosen], buffer.sizes[chosen], counts[chosen]
+    max_size = int(num_values.sum()) * bits // 8
+    inflated = ChunkBuffer(*decompress_many("zstd", buffer.data, starts, sizes, max_size))
     return flat_values.FlatCodec().decode_blocks(flat(bits).flat, inflated, num_values)
 
 

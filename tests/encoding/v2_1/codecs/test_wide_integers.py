@@ -73,7 +73,7 @@ def test_the_library_and_the_reader_agree(pattern, width, bits, count, seed):
     block = FixedWidthBlock(words.reshape(-1).view(np.uint8), 8 * width, count)
     encoded = wide_integers.encode_chunks(block, LIMITS)
     if encoded is None:
-        # The caller compresses values that repeat by LZ4.
+        # A compressor saves more.
         assert pattern == "few" or bits < 8
         return
     encoding, chunks = encoded
