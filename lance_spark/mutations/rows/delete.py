@@ -212,7 +212,7 @@ def plan_delete(
     """
     check(table, data_files=False)
     conditions = parse_conditions(table, filters)
-    fragments = counted_fragments(table.paths, table.manifest)
+    every = fragments = counted_fragments(table.paths, table.manifest)
     if rows is not None:
         missing = sorted(rows.keys() - {fragment.id for fragment in fragments})
         if missing:
@@ -220,7 +220,7 @@ def plan_delete(
                 f"{table.store.display}: version {table.version} has no fragment {missing[0]}"
             )
         fragments = tuple(fragment for fragment in fragments if len(rows.get(fragment.id, ())))
-    candidates = candidate_rows(table, counted_fragments(table.paths, table.manifest), conditions)
+    candidates = candidate_rows(table, every, conditions)
     fragments = with_candidates(fragments, candidates)
     return [
         DeleteTask(

@@ -37,11 +37,11 @@ def counted_fragments(paths: TablePaths, manifest: Manifest) -> tuple[Fragment, 
     """
     fragments = manifest.fragments
     recount = not manifest.has_writer_version
+    if not recount and manifest.has_row_counts:
+        return fragments
     unknown = [
         index for index, fragment in enumerate(fragments) if recount or not fragment.is_counted
     ]
-    if not unknown:
-        return fragments
     counted = _count(paths, [fragments[index] for index in unknown], recount)
     by_index = dict(zip(unknown, counted, strict=True))
     return tuple(by_index.get(index, fragment) for index, fragment in enumerate(fragments))

@@ -248,6 +248,7 @@ class Manifest:
 
     __slots__ = (
         "_fragments",
+        "_has_row_counts",
         "_proto",
         "_schema",
         "dictionaries",
@@ -260,6 +261,7 @@ class Manifest:
     )
 
     _fragments: tuple[Fragment, ...] | None
+    _has_row_counts: bool | None
     _schema: Schema | None
 
     def __init__(
@@ -274,6 +276,7 @@ class Manifest:
     ) -> None:
         self._proto = proto
         self._fragments = None
+        self._has_row_counts = None
         self._schema = None
         self.name = name
         self.index_section = index_section
@@ -317,6 +320,13 @@ class Manifest:
         if self._fragments is None:
             self._fragments = tuple(Fragment.from_protos(self._proto.fragments, self.name))
         return self._fragments
+
+    @property
+    def has_row_counts(self) -> bool:
+        """Whether all fragments record their numbers of rows and of deleted rows."""
+        if self._has_row_counts is None:
+            self._has_row_counts = all(fragment.is_counted for fragment in self.fragments)
+        return self._has_row_counts
 
     @property
     def num_rows(self) -> int:
