@@ -190,6 +190,11 @@ def executions(spark: Any) -> dict[int, str]:
     return {plan.executionId(): plan.physicalPlanDescription() for plan in plans}
 
 
+def jobs(spark: Any) -> int:
+    """Return how many jobs have run."""
+    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+
+
 def changed_rows(spark: Any, root: Path) -> list[tuple[Any, int]]:
     """Return id and v of the rows of `large` that a statement has changed; undo the change."""
     rows = lance.dataset(str(root / "large.lance")).to_table(["id", "v"], filter="v <> 0")
@@ -326,6 +331,29 @@ def test_a_source_is_computed_once(spark: Any, root: Path, large: str) -> None:
     assert "99" in ran(spark, merge)
     assert computed.value == 100
     assert len(changed_rows(spark, root)) == 100
+
+
+def test_batches_of_streams_are_kept(spark: Any, root: Path, large: str, tmp_path: Path) -> None:
+    """Spark does not know how many rows a batch has."""
+    spark.sql(f"CREATE TABLE {NAME}.arriving AS SELECT id * 1000 AS k, id AS v FROM range(5)")
+    scans: list[str] = []
+    counts: list[int] = []
+
+    def merge(batch: Any, _: int) -> None:
+        batch.createOrReplaceTempView("arrived")
+        statement = f"MERGE INTO {large} t USING arrived s ON t.id = s.k {MERGED}"
+        before = jobs(spark)
+        scans.append(ran(batch.sparkSession, statement))
+        counts.append(jobs(spark) - before)
+
+    stream = spark.readStream.table(f"{NAME}.arriving").writeStream.foreachBatch(merge)
+    stream = stream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    stream.start().awaitTermination()
+    assert scans
+    assert all(" IN (" in scan for scan in scans)
+    # A job keeps the rows and returns their keys, one reads their rows of the table, one writes.
+    assert set(counts) == {3}
+    assert changed_rows(spark, root) == FEW
 
 
 def test_errors_of_a_source(spark: Any, root: Path, large: str, files: Path) -> None:

@@ -196,10 +196,13 @@ final class SparkShims {
         .assertCommandExecuted();
   }
 
-  /** Computes the rows of a frame, and returns a frame that has them. */
-  static Dataset checkpointed(Dataset rows, StorageLevel level)
+  /**
+   * Returns a frame that keeps the rows of another one. They are computed now if it is eager,
+   * otherwise by the first job that reads them.
+   */
+  static Dataset checkpointed(Dataset rows, boolean isEager, StorageLevel level)
       throws ReflectiveOperationException {
-    return (Dataset) CHECKPOINT.invoke(rows, new Object[] {Boolean.TRUE, level});
+    return (Dataset) CHECKPOINT.invoke(rows, new Object[] {Boolean.valueOf(isEager), level});
   }
 
   /** Returns a constant that is not null. */

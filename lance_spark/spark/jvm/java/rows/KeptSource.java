@@ -32,6 +32,7 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.storage.RDDInfo;
 import org.apache.spark.storage.StorageLevel;
@@ -45,10 +46,10 @@ import scala.runtime.AbstractFunction0;
  * while the statement is planned, and kept by executors (localCheckpoint), so that the keys are
  * those of the rows that are joined. EXPLAIN computes no rows.
  *
- * <p>A source is kept if it reads few bytes or rows of the program, or has few rows and is a
- * projection of something whose first rows cost little. The rows of the second are counted before:
- * this reads no more rows than the limit. Few rows of very few bytes become part of the plan, which
- * takes one job less.
+ * <p>A source is kept if it reads few bytes, rows of the program or a batch of a stream, or if it
+ * has few rows and is a projection of something whose first rows cost little. The rows of the last
+ * are counted before: this reads no more rows than the limit. Few rows of very few bytes become part
+ * of the plan, which takes one job less.
  */
 final class KeptSource {
   /** Most bytes, by Spark's estimate, that a source reads whose first rows are not counted before. */
@@ -56,6 +57,12 @@ final class KeptSource {
 
   /** Most bytes, by Spark's estimate, that a source reads whose rows become part of the plan. */
   private static final double MAX_PLAN_BYTES = 1024.0 * 1024;
+
+  /** Spark estimates rows of an unknown size as so many bytes, or some of them, or more. */
+  private static final double UNKNOWN_BYTES = Math.pow(2, 50);
+
+  /** The property of threads that run a function of foreachBatch. */
+  private static final String STREAM_BATCH = "streaming.sql.batchId";
 
   /** Most rows whose keys are collected on the driver. */
   static final int MAX_KEYS = 200000;
@@ -123,15 +130,27 @@ final class KeptSource {
       if (!readsFew && firstRows(session, source, columns, maxRows + 1).length > maxRows) {
         return null;
       }
-      LogicalPlan kept = SparkShims.checkpointed(rowsOf(session, source), level()).logicalPlan();
-      boolean isSmall = keptBytes(((LogicalRDD) kept).rdd()) <= MAX_TASK_BYTES;
+      // Counters of scans look for the query that runs them (Take).
+      boolean isEager = hasScans(source);
+      LogicalPlan kept =
+          SparkShims.checkpointed(rowsOf(session, source), isEager, level()).logicalPlan();
+      RDD rdd = ((LogicalRDD) kept).rdd();
+      if (!isEager) {
+        // The job that keeps the rows returns the keys, too, if they are few.
+        int most = maxRows / Math.max(1, rdd.getNumPartitions()) + 1;
+        InternalRow[] few = allRows(session, kept, columns, most);
+        if (few.length < most) {
+          return new KeptSource(kept, localRows(columns, few), true);
+        }
+      }
+      boolean isSmall = keptBytes(rdd) <= MAX_TASK_BYTES;
       int maxKeys = isSmall ? MAX_KEYS : maxRows;
       InternalRow[] rows =
           isSmall
               ? allRows(session, kept, columns, maxKeys + 1)
               : firstRows(session, kept, columns, maxKeys + 1);
       LocalRelation keys = rows.length > maxKeys ? null : localRows(columns, rows);
-      boolean isBroadcast = keys != null || isBroadcast(((LogicalRDD) kept).rdd(), columns);
+      boolean isBroadcast = keys != null || isBroadcast(rdd, columns);
       return new KeptSource(kept, keys, isBroadcast);
     } catch (InvocationTargetException e) {
       throw new Failure(e.getCause());
@@ -275,6 +294,17 @@ final class KeptSource {
     return true;
   }
 
+  /** Returns whether a plan scans tables of data sources. */
+  private static boolean hasScans(LogicalPlan source) {
+    for (Iterator i = source.collectLeaves().iterator(); i.hasNext(); ) {
+      Object leaf = i.next();
+      if (leaf instanceof DataSourceV2Relation || leaf instanceof DataSourceV2ScanRelation) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   private static boolean hasGivenRows(LogicalPlan source) {
     for (Iterator i = source.collectLeaves().iterator(); i.hasNext(); ) {
       if (i.next() instanceof LogicalRDD) {
@@ -284,14 +314,22 @@ final class KeptSource {
     return false;
   }
 
-  /** Returns the bytes that a plan reads by Spark's estimate: none for rows of the program. */
+  /**
+   * Returns the bytes that a plan reads by Spark's estimate: none for rows of the program, and for
+   * a batch of a stream whose size Spark does not know. A query of this plan would write such a
+   * batch to disk for a shuffle, and computes it once; so does this class.
+   */
   private static double bytesRead(LogicalPlan source) {
+    boolean isInBatch = SparkContext.getOrCreate().getLocalProperty(STREAM_BATCH) != null;
     double bytes = 0;
     for (Iterator i = source.collectLeaves().iterator(); i.hasNext(); ) {
       LogicalPlan leaf = (LogicalPlan) i.next();
-      if (!(leaf instanceof LogicalRDD) || !isMadeOf(((LogicalRDD) leaf).rdd(), SparkClasses.GIVEN_RDDS)) {
-        bytes += leaf.stats().sizeInBytes().doubleValue();
-      }
+      double size = leaf.stats().sizeInBytes().doubleValue();
+      boolean isGiven =
+          leaf instanceof LogicalRDD
+              && (isInBatch && size >= UNKNOWN_BYTES
+                  || isMadeOf(((LogicalRDD) leaf).rdd(), SparkClasses.GIVEN_RDDS));
+      bytes += isGiven ? 0 : size;
     }
     return bytes;
   }
