@@ -319,10 +319,12 @@ class IntegerSet:
     def __init__(self, members: _Integers) -> None:
         least = members.min()
         span = int(members.max()) - int(least)
-        self._least, self._last = least, np.uint64(span + 1)
         self._is_member: npt.NDArray[np.bool_] | None = None
-        if span <= max(_PLACES_OF_VALUE * len(members), 1 << _FEWEST_BITS):
+        places = max(_PLACES_OF_VALUE * len(members), 1 << _FEWEST_BITS)
+        # A large table has at most as many bytes as the members.
+        if span <= max(min(places, 1 << _MOST_BITS), members.nbytes):
             # One more place is that of all values outside of the span.
+            self._least, self._last = least, np.uint64(span + 1)
             self._is_member = np.zeros(span + 2, np.bool_)
             self._is_member[members - least] = True
             return

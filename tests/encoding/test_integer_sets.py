@@ -20,10 +20,11 @@ def test_is_in(dtype: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     width = dtype.bit_width
     raw = rng.integers(0, 1 << min(width, 16), 20_000).astype(f"u{width // 8}")
-    raw[:4] = [0, 1, np.iinfo(raw.dtype).max, np.iinfo(raw.dtype).max // 2 + 1]
+    largest = np.iinfo(raw.dtype).max
+    raw[:5] = [0, 1, largest, largest // 2, largest // 2 + 1]
     values = pa.array(raw, mask=rng.random(len(raw)) < 0.1).view(dtype).slice(3)
     for count in (0, 1, 30, 2_000):
-        chosen = np.concatenate([rng.choice(raw, count), raw[:4] if count else raw[:0]])
+        chosen = np.concatenate([rng.choice(raw, count), raw[:5] if count else raw[:0]])
         members = pa.array(chosen.astype(raw.dtype)).view(dtype)
         result = rows.is_in(values, members)
         assert result.equals(pc.is_in(values, value_set=members))
