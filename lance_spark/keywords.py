@@ -140,8 +140,11 @@ def _declared(name: str, hint: ForwardRef) -> Declared:
 
     The type is left as a text: many types are known to type checkers only.
     """
-    annotation = _ANNOTATED.fullmatch(" ".join(hint.__forward_arg__.split()))
-    assert annotation is not None
+    text = " ".join(hint.__forward_arg__.split())
+    annotation = _ANNOTATED.fullmatch(text)
+    if annotation is None:
+        # Keywords of internal functions alone have a type, and no text.
+        return Declared(name, text, Keyword(""), f"{name} : {text}")
     dtype, declaration = annotation.groups()
     names = vars(sys.modules[str(hint.__forward_module__)])
     keyword: Keyword = eval(declaration, names)  # noqa: S307 - an annotation of this package
