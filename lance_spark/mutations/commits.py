@@ -8,7 +8,7 @@ refers to them, and they are deleted.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -27,6 +27,7 @@ from lance_spark.errors import (
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.options import Backoff, CommitOptions, replan_on_conflict
 from lance_spark.table.commit.transaction import Transaction
+from lance_spark.table.constraints import unaffected
 from lance_spark.table.fragments import files as file_versions
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.fragments.writer import delete_fragments
@@ -121,7 +122,21 @@ def commit_operation(
         table.manifest,
         max_retries=options.max_retries,
         write_token=options.write_token,
+        checked_constraints=options.checked_constraints,
     )
+
+
+def with_unaffected(
+    table: OpenTable, options: CommitOptions, written: Collection[int]
+) -> CommitOptions:
+    """Return options for a commit that moves rows, and gives only some fields new values.
+
+    - `written`: Ids of these fields. Conditions that name none of them need no check.
+    """
+    message = table.manifest.message
+    kept = unaffected(message.config, message.fields, written, table.store.display)
+    checked = {**kept, **options.checked_constraints}
+    return replace(options, checked_constraints=checked) if kept else options
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from lance_spark.mutations.commits import (
     check_writable,
     commit_operation,
 )
+from lance_spark.mutations.constraints import check_config_update
 from lance_spark.storage.uri import parse_uri
 from lance_spark.subjects import MEM_WAL_SHARDS_CHECK, load
 from lance_spark.table.bases import BaseLike, base_path
@@ -46,6 +47,9 @@ def update_config(
     CommitConflictError: another client changed the same keys, or the metadata of the same field.
     Raises LanceError: errors of `commit`.
     """
+    if config is not None and isinstance(config, Mapping):
+        existing = table.manifest.message.config
+        check_config_update(existing, config, replace, table.store.display)
     maps = {"config": config, "table_metadata": table_metadata, "schema_metadata": schema_metadata}
     updates = {
         name: map_update(values, replace=replace, label=name)
@@ -59,7 +63,12 @@ def update_config(
             node = current.schema.path(path)
             update = map_update(values, replace=replace, label=f"metadata of {path}")
             fields[node[-1].id] = update
-        return UpdateConfig(**updates, field_metadata=fields)
+        return UpdateConfig(
+            updates.get("config"),
+            updates.get("table_metadata"),
+            updates.get("schema_metadata"),
+            fields,
+        )
 
     return change_schema(table, plan, options)
 

@@ -30,6 +30,7 @@ from lance_spark.predicates.literals import check_exact
 from lance_spark.runner import Runner
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.constraints import constraints_of
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.indexes.sections import section_of
 from lance_spark.table.manifest.manifest import Manifest, max_field_id
@@ -150,11 +151,48 @@ def alter_columns(
             Cast(written.to_arrow(), old.to_arrow()),
             schema.to_protos(),
             preserves_nullability=preserves and not required,
-            options=options,
+            options=replace(options, checked_constraints=_kept_constraints(current, parsed)),
         )
 
     with Computation(runner) as computation:
         return at_version(table, retry_on_conflict(table, change, options))
+
+
+def _kept_constraints(table: OpenTable, alterations: Sequence[Alteration]) -> dict[str, str]:
+    """Return the conditions that hold for the cast values, because they hold for the old ones.
+
+    Raises InvalidInputError: a condition names a column whose values would change.
+    """
+    kept = {}
+    display = table.store.display
+    for constraint in constraints_of(table.manifest.message.config, display):
+        for alteration in alterations:
+            nodes = table.schema.path(alteration.path)
+            old, new = nodes[-1].to_arrow().type, alteration.data_type
+            if new is None or not constraint.names([node.name for node in nodes]):
+                continue
+            if not _keeps_values(old, new):
+                raise InvalidInputError(
+                    f"{display}: column {alteration.path!r} cannot be changed from {old} to {new}, "
+                    f"because the constraint {constraint.name} (CHECK {constraint.check}) names "
+                    "it; drop the constraint first"
+                )
+        kept[constraint.name] = constraint.check or ""
+    return kept
+
+
+def _keeps_values(old: pa.DataType, new: pa.DataType) -> bool:
+    """Return whether each value of a type is the same value of another type, of the same kind."""
+    if pat.is_decimal(old) and pat.is_decimal(new):
+        digits = old.precision - old.scale
+        return bool(new.scale >= old.scale and new.precision - new.scale >= digits)
+    if pat.is_integer(old) and pat.is_integer(new):
+        wider = new.bit_width > old.bit_width
+        return bool(wider and (pat.is_unsigned_integer(old) or pat.is_signed_integer(new)))
+    if pat.is_floating(old) and pat.is_floating(new):
+        return bool(new.bit_width > old.bit_width)
+    texts = (pat.is_string, pat.is_large_string, pat.is_string_view)
+    return any(is_text(old) for is_text in texts) and any(is_text(new) for is_text in texts)
 
 
 def _projection(table: OpenTable, alterations: Sequence[Alteration]) -> Project:

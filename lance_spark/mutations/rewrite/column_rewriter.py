@@ -94,7 +94,8 @@ class ColumnRewriter:
     def __init__(
         self, table: OpenTable, schema: Schema, *, target: ColumnTarget, tag: bytes = b""
     ) -> None:
-        check_rows_changeable(table, data_files=True)
+        written = {node.id for node in schema.walk()}
+        check_rows_changeable(table, data_files=True, written=written)
         check_types(schema, table.manifest.data_storage_version)
         if target == "old":
             check_first_field(table, {node.id for node in schema.walk()})

@@ -40,7 +40,12 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.assignments import Assignment, assign, field_ids, parse_updates
-from lance_spark.mutations.commits import at_version, commit_rows, retry_on_conflict
+from lance_spark.mutations.commits import (
+    at_version,
+    commit_rows,
+    retry_on_conflict,
+    with_unaffected,
+)
 from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.overlay_files import (
     OverlayFile,
@@ -459,9 +464,9 @@ def plan_update(
     """
     if mode not in get_args(Mode):
         raise InvalidOptionError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}")
-    check_rows_changeable(table, data_files=True)
     schema, manifest = table.schema, table.manifest
     assignments = parse_updates(updates, schema)
+    check_rows_changeable(table, data_files=True, written=set(field_ids(assignments)))
     check_types(schema, manifest.data_storage_version)
     if mode == "columns":
         check_first_field(table, field_ids(assignments))
@@ -550,10 +555,14 @@ def commit_updates(
     overlays = [overlay for result in results for overlay in result.overlays]
     if overlays and mode != "overlay":
         raise InvalidInputError(f"the tasks were not planned with mode {mode!r}")
-    operation: Update | DataOverlay = update_operation(table, results, field_ids(assignments), mode)
+    options = options or CommitOptions()
+    changed = list(field_ids(assignments))
+    operation: Update | DataOverlay = update_operation(table, results, changed, mode)
     if overlays:
         operation = overlay_operation(table, overlays)
-    return commit_rows(table, operation, options or CommitOptions())
+    if mode == "rows":
+        options = with_unaffected(table, options, changed)
+    return commit_rows(table, operation, options)
 
 
 def update_rows(
@@ -625,6 +634,8 @@ def commit_moved_rows(
 ) -> Manifest:
     """Commit as `commit_moved` does, with deletion files that are written."""
     operation = moved_operation(table, moved, deletions, count, columns, keys, compacted)
+    if not compacted and not any(part.num_inserted for part in moved):
+        options = with_unaffected(table, options, operation.fields_for_preserving_frag_bitmap)
     return commit_rows(table, operation, options)
 
 

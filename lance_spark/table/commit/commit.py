@@ -42,6 +42,7 @@ from lance_spark.errors import (
     error_context,
 )
 from lance_spark.progress import unreported
+from lance_spark.proto import table_pb2
 from lance_spark.storage.errors import LockTakenError, is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.subjects import MEM_WAL_CATCHUP, MEM_WAL_COMMIT_CHECK, load
@@ -52,7 +53,14 @@ from lance_spark.table.commit.options import (
     find_committed_version,
 )
 from lance_spark.table.commit.transaction import FOLDER, Transaction, read_transaction
-from lance_spark.table.indexes.sections import may_have_mem_wal
+from lance_spark.table.constraints import (
+    CheckedConstraints,
+    check_columns_stay,
+    check_enforced,
+    check_no_conditions,
+    is_constraint,
+)
+from lance_spark.table.indexes.sections import MEM_WAL, may_have_mem_wal
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.codec import (
@@ -77,14 +85,19 @@ from lance_spark.table.refs.removal_guard import VersionSlot, check_named, check
 # number to open it. Only tables with names of scheme V2 can have detached versions.
 
 _DETACHED = 1 << 63
+_NOTHING_CHECKED: CheckedConstraints = {}
 
 
 def commit_detached(
-    store: ObjectStore, transaction: Transaction, base: Manifest | None
+    store: ObjectStore,
+    transaction: Transaction,
+    base: Manifest | None,
+    checked_constraints: CheckedConstraints = _NOTHING_CHECKED,
 ) -> Manifest:
     """Commit a change as a detached version, and return this version.
 
     - `base`: The version that the change was planned on. It must not be None.
+    - `checked_constraints`: As for `commit`.
 
     Raises StorageError. Raises InvalidInputError: the table does not exist, the change does not fit
     it, or its manifests have names of scheme V1. Raises UnsupportedFeatureError: the table needs a
@@ -119,6 +132,7 @@ def commit_detached(
     )
     builder.proto.version = _DETACHED | secrets.randbits(63)
     operation.apply(builder)
+    _check_constraints(store, operation, base, builder, checked_constraints, base)
     message = transaction.encode()
     path = f"{FOLDER}/{transaction.file_name}"
     writes_file = base.flags.writes_transaction_files
@@ -133,6 +147,32 @@ def commit_detached(
         # removing this manifest, the detached version is deleted again.
         check_named(store, earlier, lambda: store.delete([location.path, path]))
     return manifest
+
+
+def _check_constraints(
+    store: ObjectStore,
+    operation: Operation,
+    newest: Manifest | None,
+    builder: ManifestBuilder,
+    checked: CheckedConstraints,
+    planned: Manifest | None,
+) -> None:
+    """Raise an error if an operation writes unchecked rows, or drops a column of a constraint."""
+    config = builder.proto.config
+    if not any(map(is_constraint, config)):
+        return
+    before = table_pb2.Manifest() if newest is None else newest.message
+    check_columns_stay(config, before.fields, builder.proto.fields, store.display)
+    if any(index.name == MEM_WAL for index in operation.new_indexes):
+        check_no_conditions(config, store.display)
+    check_enforced(
+        config,
+        before.fields or builder.proto.fields,
+        operation.written_fields(before),
+        checked,
+        store.display,
+        None if planned is None else planned.message.config,
+    )
 
 
 def _create(
@@ -187,6 +227,7 @@ def commit(
     detached: bool = False,
     write_token: WriteToken | None = None,
     timeout: datetime.timedelta | None = None,
+    checked_constraints: CheckedConstraints = _NOTHING_CHECKED,
 ) -> Manifest:
     """Commit a change as the newest version, or as a detached version; return the new version.
 
@@ -197,12 +238,14 @@ def commit(
     - `write_token`: Refuses the change if it was committed before. The transaction gets its
       properties.
     - `timeout`: Time after which no other attempt starts; no limit by default.
+    - `checked_constraints`: The conditions that Spark has checked the new rows and values against,
+      by the names of the constraints. Not part of the transaction.
 
     Raises CommitConflictError: another client committed a change that this change cannot follow, or
     `max_retries` attempts were not enough. Raises AlreadyCommittedError: the change of
     `write_token` was committed before. Raises TableExistsError: the table must be created, but
     exists. Raises UnsupportedFeatureError: the table needs a feature that this release does not
-    write. Raises InvalidInputError: the change was planned on a detached version, or does not fit
+    write, or has a constraint that the rows were not checked against. Raises InvalidInputError: the change was planned on a detached version, or does not fit
     the table. Raises UncertainCommitError: the store failed, and the change may or may not be
     committed. Raises StorageError: the store failed, and the change is not committed.
     """
@@ -213,7 +256,7 @@ def commit(
                     f"{store.display}: a detached version is not in the history, so an idempotent "
                     "change cannot be detached"
                 )
-            return commit_detached(store, transaction, base)
+            return commit_detached(store, transaction, base, checked_constraints)
         if base is None:
             store.check_new_table()
         elif versions.is_detached(base.version):
@@ -227,7 +270,9 @@ def commit(
             )
             if base is not None:
                 _check_not_committed(store, base, write_token)
-        attempts = _Attempts(store, transaction, base, enable_stable_row_ids, write_token)
+        attempts = _Attempts(
+            store, transaction, base, enable_stable_row_ids, write_token, checked_constraints
+        )
         try:
             manifest = attempts.run(max_retries, timeout)
         except LanceError as error:
@@ -268,8 +313,10 @@ class _Attempts:
         base: Manifest | None,
         enable_stable_row_ids: bool,
         write_token: WriteToken | None,
+        checked_constraints: CheckedConstraints,
     ) -> None:
         self._write_token = write_token
+        self._checked_constraints = checked_constraints
         self._store = store
         self._transaction = transaction
         self._base = self._planned = base
@@ -536,6 +583,9 @@ class _Attempts:
             paths=None if newest is None else self._paths(newest),
         )
         operation.apply(builder)
+        _check_constraints(
+            store, operation, newest, builder, self._checked_constraints, self._planned
+        )
         sections = (None if newest is None else newest.index_section, builder.index_section)
         if any(map(may_have_mem_wal, sections)):
             if self._planned is not None and operation.name != "restore":

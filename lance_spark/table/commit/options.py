@@ -24,6 +24,7 @@ from lance_spark.progress import ProgressKeywords
 from lance_spark.storage.parallel import read_each
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import Transaction, read_transaction, with_message
+from lance_spark.table.constraints import CheckedConstraints
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.codec import read_manifest
 from lance_spark.table.manifest.manifest import Manifest
@@ -262,6 +263,8 @@ class CommitOptions:
     - `conflict_retries`: Number of times the change is planned again after a conflict.
     - `retry_timeout`: Time after which the change is not planned again; no limit by default.
     - `write_token`: The change is not committed if the history already has this token.
+    - `checked_constraints`: The conditions that Spark has checked the new rows against, by the
+      names of the constraints.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -269,6 +272,7 @@ class CommitOptions:
     conflict_retries: int = DEFAULT_CONFLICT_RETRIES
     retry_timeout: timedelta | None = None
     write_token: WriteToken | None = None
+    checked_constraints: CheckedConstraints = field(default_factory=dict)
 
     @classmethod
     def of(cls, **keywords: Unpack[RetryProgressKeywords]) -> Self:

@@ -49,6 +49,7 @@ from lance_spark.table.commit.options import (
     replan_on_conflict,
 )
 from lance_spark.table.commit.transaction import Transaction
+from lance_spark.table.constraints import CheckedConstraints, check_enforced
 from lance_spark.table.fragments import files
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.fragments.limits import WriteLimits
@@ -93,11 +94,13 @@ class TableSettings:
     """Settings of a table that a write creates or overwrites.
 
     - `enable_stable_row_ids`: Rows keep their ids when they move. Only for a new table.
+    - `drops_constraints`: Whether a table that is overwritten loses its constraints.
     """
 
     enable_stable_row_ids: bool = False
     config: Mapping[str, str] = field(default_factory=dict)
     table_metadata: Mapping[str, str | None] = field(default_factory=dict)
+    drops_constraints: bool = False
 
 
 class WriteStrategy(ABC):
@@ -148,6 +151,7 @@ class _PlainWrite(WriteStrategy):
             config_upsert_values=job.settings.config,
             data_storage_version=job.file_version,
             table_metadata=job.settings.table_metadata,
+            drops_constraints=job.settings.drops_constraints,
             dictionaries=dictionaries,
             initial_bases=()
             if job.read_version
@@ -171,6 +175,7 @@ class _PlainWrite(WriteStrategy):
                 max_retries=options.max_retries,
                 enable_stable_row_ids=job.settings.enable_stable_row_ids,
                 write_token=options.write_token,
+                checked_constraints=options.checked_constraints,
             )
         except TableExistsError:
             if self.mode == "create":
@@ -184,6 +189,7 @@ class _PlainWrite(WriteStrategy):
             newest,
             max_retries=options.max_retries,
             write_token=options.write_token,
+            checked_constraints=options.checked_constraints,
         )
 
     def rebased(self, job: WriteJob) -> WriteJob | None:
@@ -335,6 +341,8 @@ class WriteJob:
       manifest.
     - `targets`: The targets of data files, used in turn: ids of base paths, or None for the table
       itself.
+    - `checked_constraints`: The conditions that Spark checks the rows against, by the names of the
+      constraints.
     """
 
     uri: str = field(repr=False)
@@ -351,6 +359,7 @@ class WriteJob:
     commit_retries: int = DEFAULT_MAX_RETRIES
     base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     targets: tuple[Target, ...] = (None,)
+    checked_constraints: CheckedConstraints = field(default_factory=dict)
     kept_base: KeptBase = field(default_factory=KeptBase, repr=False, compare=False)
 
     @property
@@ -406,7 +415,10 @@ class WriteJob:
         `abort`.
         """
         options = CommitOptions(
-            properties or {}, max_retries=self.commit_retries, write_token=write_token
+            properties or {},
+            max_retries=self.commit_retries,
+            write_token=write_token,
+            checked_constraints=self.checked_constraints,
         )
         return self.strategy.commit(self, fragments, options)
 
@@ -555,6 +567,7 @@ def begin_write(
     bases: BaseTargets = _NO_BASES,
     choose_schema: ChooseSchema | None = None,
     opened: OpenForWrite | None = None,
+    checked_constraints: CheckedConstraints | None = None,
 ) -> WriteJob:
     """Plan a write.
 
@@ -574,12 +587,15 @@ def begin_write(
     - `choose_schema`: Chooses the schema of appended data files; by default the table's fields that
       the data has.
     - `opened`: What `open_for_write` has just returned for an append with these options.
+    - `checked_constraints`: The conditions that Spark checks the rows against, by the names of the
+      constraints.
 
     Raises CorruptTableError, StorageError. Raises TableExistsError: the mode is "create", and the
     table exists. Raises SchemaMismatchError: appended data does not fit the table. Raises
     InvalidOptionError: the value of an option is not valid, or the option cannot be used on this
     table. Raises UnsupportedFeatureError: the table needs a feature that this release does not
-    have, or this release does not write files of that version. Raises InvalidInputError,
+    have, or this release does not write files of that version, or the rows are not checked against
+    a constraint of the table. Raises InvalidInputError,
     UnsupportedTypeError: the schema cannot be stored.
     """
     with error_context(parse_uri(uri).display):
@@ -610,6 +626,7 @@ def begin_write(
             commit_retries=retries,
             base_paths=base_paths,
             targets=chosen,
+            checked_constraints=checked_constraints or {},
         )
         # An overwrite heals a table whose segments of an index have different fields.
         if base is not None and mode == "overwrite" and has_mem_wal(read_section(base)):
@@ -708,6 +725,10 @@ def _planned_on(
 ) -> WriteJob:
     """Return a write with the schema and file version for an existing table, after checks."""
     base.check_writable(store.display)
+    if not job.settings.drops_constraints:
+        # Refused before files are written; the commit checks the newest version.
+        message, checked = base.message, job.checked_constraints
+        check_enforced(message.config, message.fields, None, checked, store.display)
     if job.settings.enable_stable_row_ids and not base.flags.stable_row_ids:
         raise InvalidOptionError(
             f"{store.display}: stable row ids can be enabled only for a new table, and this table "

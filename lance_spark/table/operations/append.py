@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
+from lance_spark.table.constraints import is_constraint
 from lance_spark.table.fragments import files
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment, check_new
@@ -53,6 +54,9 @@ class Append(Operation):
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
         transaction.append.SetInParent()
         transaction.append.fragments.extend(fragment.to_proto() for fragment in self.fragments)
+
+    def written_fields(self, base: table_pb2.Manifest) -> frozenset[int] | None:
+        return None if self.fragments else frozenset()
 
     def conflict(self, committed: Operation) -> Conflict:
         if committed.can_add_required_columns:
@@ -186,6 +190,7 @@ class Overwrite(Operation):
     - `data_storage_version`: File version of the table; by default it stays, and a new table gets
       the version of the files. This and the attributes below are not part of the transaction.
     - `table_metadata`: Keys to set in the metadata of the table; those with None are removed.
+    - `drops_constraints`: Whether the table loses its constraints.
     - `dictionaries`: Dictionary values of file version 0.1, to which the fields refer.
     - `exactly_next`: Whether the overwrite must become the version after the version on which it
       was planned: it has all rows of that version which it does not change. Each other version is a
@@ -205,6 +210,7 @@ class Overwrite(Operation):
     initial_bases: tuple[table_pb2.BasePath, ...] = ()
     data_storage_version: tuple[int, int] | None = field(default=None, compare=False)
     table_metadata: Mapping[str, str | None] = field(default_factory=dict, compare=False)
+    drops_constraints: bool = field(default=False, compare=False)
     dictionaries: bytes = field(default=b"", repr=False, compare=False)
     exactly_next: bool = field(default=False, compare=False)
     kept_columns: pa.Schema | None = field(default=None, repr=False, compare=False)
@@ -232,6 +238,9 @@ class Overwrite(Operation):
         message.schema_metadata.update(self.schema_metadata)
         message.config_upsert_values.update(self.config_upsert_values)
         message.initial_bases.extend(self.initial_bases)
+
+    def written_fields(self, base: table_pb2.Manifest) -> frozenset[int] | None:
+        return None if self.fragments else frozenset()
 
     def conflict(self, committed: Operation) -> Conflict:
         if self.exactly_next or (self.reads_rows and committed.name not in KEEP_ROWS_AND_COLUMNS):
@@ -287,6 +296,8 @@ class Overwrite(Operation):
             builder.set_data_storage_version(_version_of(self.fragments))
         if builder.is_new_table:
             proto.base_paths.extend(self.initial_bases)
+        for key in list(filter(is_constraint, proto.config)) if self.drops_constraints else ():
+            del proto.config[key]
         proto.config.update(self.config_upsert_values)
         for key, value in self.table_metadata.items():
             if value is None:

@@ -293,6 +293,13 @@ class Operation(ABC):
         """Ids of fields whose values change in existing rows."""
         return frozenset()
 
+    def written_fields(self, base: table_pb2.Manifest) -> frozenset[int] | None:
+        """Return the ids of the fields that get new values in existing rows; None for new rows.
+
+        - `base`: The version before this operation; without fragments for a new table.
+        """
+        return self.modified_fields
+
     @property
     def moves_rows(self) -> bool:
         """Whether rows of `touched_fragments` move to other fragments."""

@@ -68,6 +68,23 @@ class Merge(Operation):
     def can_add_required_columns(self) -> bool:
         return not self.preserves_nullability
 
+    def written_fields(self, base: table_pb2.Manifest) -> frozenset[int] | None:
+        if len(self.fragments) > len(base.fragments):
+            return None
+        existing, new = _paths(base.fields), _paths(self.schema)
+        old_files = {proto.id: {file.path for file in proto.files} for proto in base.fragments}
+        in_new_files = {
+            number
+            for fragment in self.fragments
+            for file in fragment.files
+            if file.path not in old_files.get(fragment.id, ())
+            for number in file.fields
+        }
+        # A column whose values are cast has another id and the same path.
+        ids = {path: number for number, path in existing.items()}
+        cast = {ids[path] for number, path in new.items() if path in ids and ids[path] != number}
+        return frozenset((in_new_files & existing.keys()) | cast)
+
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Merge, source: str) -> Merge:
         return cls(

@@ -12,6 +12,7 @@ from lance_spark.file.schema.field import set_keys
 from lance_spark.file.schema.rules import check_fields
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.storage.uri import parse_uri
+from lance_spark.table.constraints import is_constraint
 from lance_spark.table.manifest import manifest
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.codec import check_identity
@@ -35,6 +36,10 @@ from lance_spark.table.paths import BasePath
 # deleted. Specification: table/commit/transaction.md.
 
 _V = TypeVar("_V", str, bytes)
+#: Operations after which a table has the same columns, and no other rows or values.
+_NO_NEW_VALUES = frozenset(
+    {"create_index", "delete", "reserve_fragments", "rewrite", "update_bases", "update_config"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,8 @@ class UpdateConfig(Operation):
     """Change the configuration and metadata.
 
     - `field_metadata`: By field id.
+    - `exact_rows`: Whether the change holds for the rows and columns of the version on which it was
+      planned, or fewer rows: each other version is a conflict. Not part of the transaction.
     """
 
     name: ClassVar[str] = "update_config"
@@ -97,6 +104,7 @@ class UpdateConfig(Operation):
     table_metadata: MapUpdate | None = None
     schema_metadata: MapUpdate | None = None
     field_metadata: Mapping[int, MapUpdate] = field(default_factory=dict)
+    exact_rows: bool = field(default=False, compare=False)
 
     @property
     def config_keys(self) -> frozenset[str]:
@@ -168,6 +176,12 @@ class UpdateConfig(Operation):
             update.write_to(message.field_metadata_updates[field_id])
 
     def conflict(self, committed: Operation) -> Conflict:
+        if self.exact_rows and (
+            committed.name not in _NO_NEW_VALUES
+            or committed.changes_mem_wal
+            or any(map(is_constraint, committed.config_keys))
+        ):
+            return Conflict.RETRYABLE
         # Both may delete one key of the configuration.
         deleted = self.deleted_config_keys & committed.deleted_config_keys
         if (self.config_keys & committed.config_keys) - deleted:

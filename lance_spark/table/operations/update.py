@@ -353,6 +353,17 @@ class Update(FragmentChange):
         """Ids of fields whose values are updated in place."""
         return frozenset(self.fields_modified)
 
+    def written_fields(self, base: table_pb2.Manifest) -> frozenset[int] | None:
+        if self.new_fragments:
+            return None
+        updated = self.updated_fragments
+        # A user can have left fields out of `fields_modified`.
+        written = set(self.fields_modified)
+        for proto in base.fragments if updated else ():
+            if proto.id in updated:
+                written |= _rewritten_fields(proto, updated[proto.id])
+        return frozenset(written)
+
     @property
     def moves_rows(self) -> bool:
         return self.mode is UpdateMode.REWRITE_ROWS and bool(self.touched_fragments)

@@ -17,11 +17,12 @@ from pyspark.errors import AnalysisException
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.schema.field import PRIMARY_KEY
+from lance_spark.mutations.constraints import add_primary_key
 from lance_spark.namespace import TableEntry
 from lance_spark.scan.fragment.row_meta import FRAGMENT_ID, ROW_ADDRESS
 from lance_spark.spark.catalog.names import Catalog
 from lance_spark.spark.quoting import quoted
-from lance_spark.table.commit.options import CommitKeywords, RetryKeywords
+from lance_spark.table.commit.options import CommitKeywords, CommitOptions, RetryKeywords
 from lance_spark.table.paths import BasePath
 
 if TYPE_CHECKING:
@@ -158,35 +159,8 @@ def set_unenforced_primary_key(
 ) -> tuple[str, str]:
     """Declare the columns of the primary key. No write checks that keys are unique."""
     dataset = table.dataset()
-    schema = dataset._stored_schema()
-    label = f"table {table.path}"
-    current = [field.name for field in schema if _is_key(field)]
-    if current:
-        raise InvalidInputError(
-            f"{label}: the primary key is {', '.join(current)} already; it cannot be changed"
-        )
     columns = table._handle.spelled_paths(dataset, *columns)
-    if not columns or len(set(columns)) < len(columns):
-        raise InvalidInputError(
-            f"{label}: columns must name at least one column, and none twice, not {list(columns)}"
-        )
-    for name in columns:
-        if name not in schema.names:
-            raise InvalidInputError(
-                f"{label}: column {name!r} was not found; the columns are {', '.join(schema.names)}"
-            )
-        if pa.types.is_nested(schema.field(name).type):
-            raise InvalidInputError(
-                f"{label}: column {name!r} is of type {schema.field(name).type}; columns of a "
-                "primary key have no children"
-            )
-    dataset.update_field_metadata(
-        {
-            name: {PRIMARY_KEY: "true", f"{PRIMARY_KEY}:position": str(position)}
-            for position, name in enumerate(columns, 1)
-        },
-        **keywords,
-    )
+    add_primary_key(dataset._table, None, columns, CommitOptions.of(**keywords))
     return "OK", ",".join(columns)
 
 

@@ -103,11 +103,12 @@ def update(
         modes = ", ".join(get_args(UpdateMode))
         raise InvalidOptionError(f"update: mode must be one of {modes}, not {mode!r}")
     table = dataset._table
-    check_rows_changeable(table, data_files=True)
-    check_types(table.schema, table.manifest.data_storage_version)
     assigned = assignments(table.schema, values, handle.spark, handle.alias_name)
     by_name = {field.name: field for field in table.schema.fields}
     fields = [by_name[name] for name in assigned]
+    written = {node.id for field in fields for node in field.walk()}
+    check_rows_changeable(table, data_files=True, written=written)
+    check_types(table.schema, table.manifest.data_storage_version)
     blobs = [field.name for field in fields if has_blobs(field)]
     if blobs and mode == "columns":
         raise UnsupportedError(
