@@ -23,6 +23,7 @@ from lance_spark.mem_wal.table.shard_manifest import ShardStatus, list_shards, r
 from lance_spark.mem_wal.writer import ShardWriter, as_table
 from lance_spark.mem_wal.writer_options import WriterOptions
 from lance_spark.mutations.commits import at_version, check_writable
+from lance_spark.table.constraints import check_no_conditions
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.primary_key import primary_key
 
@@ -69,6 +70,8 @@ def open_writer(
             f"{display}: shard_id or shard_values must say which shard to write to: the table has "
             "more than one"
         )
+    # Another client may have made the MemWAL.
+    check_no_conditions(newest.manifest.message.config, display)
     return ShardWriter(newest, details, shard, chosen, spec, entries)
 
 

@@ -59,6 +59,7 @@ from lance_spark.proto import table_pb2
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.options import DEFAULT_LOOKBACK, stale_batch_error
+from lance_spark.table.constraints import check_no_conditions
 from lance_spark.table.indexes.sections import section_of
 from lance_spark.table.open import OpenTable
 from lance_spark.table.primary_key import primary_key
@@ -158,6 +159,8 @@ def write_batch(table: OpenTable, rows: pa.Table, batch: StreamBatch) -> list[uu
     batch may be in some shards; repeat it. Raises CorruptFileError, StorageError: the same holds.
     """
     details = mem_wal_of(table)
+    # Another client may have made the MemWAL.
+    check_no_conditions(table.manifest.message.config, table.store.display)
     if not primary_key(table.schema):
         raise InvalidInputError(
             f"{table.store.display}: the table has no primary key, which upserts need; set the "

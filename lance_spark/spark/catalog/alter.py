@@ -31,7 +31,7 @@ from lance_spark.file.schema.types import SPARK_TYPE
 from lance_spark.mutations.columns.add import add_columns
 from lance_spark.mutations.columns.alter import alter_columns, drop_columns, reorder_columns
 from lance_spark.mutations.metadata_updates import update_config
-from lance_spark.spark.catalog import properties
+from lance_spark.spark.catalog import constraints, properties
 from lance_spark.spark.catalog.names import Catalog
 from lance_spark.spark.catalog.tables import loaded
 from lance_spark.spark.options.declared import COLUMN_KEYS
@@ -200,6 +200,7 @@ _COMMENT, _DEFAULT, _POSITION = (
     "UpdateColumnPosition",
 )
 _SET, _UNSET = "SetProperty", "RemoveProperty"
+_CONSTRAINTS = frozenset({"AddConstraint", "DropConstraint"})
 _KNOWN = {
     *(_ADD, _DELETE, _RENAME, _TYPE, _NULLABILITY, _COMMENT, _DEFAULT, _POSITION, _SET, _UNSET)
 }
@@ -218,8 +219,13 @@ def alter_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     entry = Catalog.of(arguments).describe(arguments)
     storage = dict(entry.storage_options) or None
-    table = open_dataset(entry.location, storage_options=storage)._table
     name = ".".join((*arguments["namespace"], arguments["name"]))
+    for change in arguments["changes"]:
+        if change["op"] in _CONSTRAINTS:
+            # Such a statement has one change.
+            constraints.change(entry, change, name)
+            return loaded(entry)
+    table = open_dataset(entry.location, storage_options=storage)._table
     _Statement(table, arguments["changes"], name).run()
     return loaded(entry)
 

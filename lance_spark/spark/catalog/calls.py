@@ -54,6 +54,7 @@ FUNCTIONS = {
     "abort_staged": "create",
     "path_exists": "tables",
     "columns_left_out": "tables",
+    "path_constraints": "tables",
     "alter_table": "alter",
     "list_namespaces": "tables",
     "namespace_exists": "tables",

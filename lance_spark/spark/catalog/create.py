@@ -24,7 +24,7 @@ from lance_spark.errors import (
     UnsupportedError,
 )
 from lance_spark.namespace import TableEntry
-from lance_spark.spark.catalog import properties
+from lance_spark.spark.catalog import constraints, properties
 from lance_spark.spark.catalog.names import Catalog, is_path, options_of
 from lance_spark.spark.catalog.tables import loaded
 from lance_spark.spark.options.write import WriteOptions
@@ -58,15 +58,9 @@ def like_properties(arguments: Mapping[str, Any]) -> dict[str, Any]:
     If the source is a Lance table, the new table stores its columns in the same way: vectors stay
     vectors. Other properties are not copied, as in Spark.
 
-    - `arguments`: ``properties`` of the statement; properties of the ``source``, its ``columns``
-      and its number of ``constraints``; ``keeps_format``: whether the new table has the format of
-      the source.
+    - `arguments`: ``properties`` of the statement; properties of the ``source``, and its
+      ``columns``; ``keeps_format``: whether the new table has the format of the source.
     """
-    if arguments["constraints"]:
-        raise UnsupportedError(
-            "CREATE TABLE LIKE: the source has constraints, which Lance tables do not have; name "
-            "the columns, or use CREATE TABLE ... AS SELECT ... LIMIT 0"
-        )
     source = arguments["source"]
     provider = source.get(properties.PROVIDER)
     copied: dict[str, str] = {}
@@ -109,6 +103,7 @@ def stage_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "exists": exists,
         "replaces": new_table.replaces,
         "properties": arguments["properties"],
+        "constraints": arguments["constraints"],
     }
     place = options_of(entry)
     options = {**place, **write_options, **new_table.options()}
@@ -121,7 +116,7 @@ def commit_staged(arguments: Mapping[str, Any]) -> dict[str, Any]:
     state = arguments["state"]
     entry = TableEntry(state["location"], {}, state["storage_options"])
     if not arguments["written"]:
-        staged = {**arguments, "properties": state["properties"]}
+        staged = {**arguments, **{key: state[key] for key in ("properties", "constraints")}}
         new_table = NewTable(must_create=not state["exists"], replaces=state["replaces"])
         _commit_empty(entry, staged, new_table)
     if not state["exists"]:
@@ -230,5 +225,6 @@ def _commit_empty(entry: TableEntry, arguments: Mapping[str, Any], new_table: Ne
     schema = StructType.fromJson(json.loads(arguments["schema"]))
     arrow = table_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
     properties.check_partition_columns(stored, arrow, arguments["name"])
-    new_table = replace(new_table, properties=stored)
+    arrow, known = constraints.of_new_table(arguments["constraints"], arrow, arguments["name"])
+    new_table = replace(new_table, properties=stored, constraints=known)
     begin_new_table(options, arrow, new_table).commit([])

@@ -8,6 +8,7 @@
 | `partitionBy`: columns of partitions | metadata of the table |
 | starts with `lance.` | configuration of the table (`LanceDataset.config` of pylance) |
 | `collation`, which `DEFAULT COLLATION` sets | metadata of the table: `spark.sql.collation` |
+| `spark.constraints.NAME`: a constraint, which is neither shown nor set | configuration |
 | all others, and `comment` | metadata of the table |
 """
 
@@ -36,6 +37,7 @@ from lance_spark.spark.types.field_metadata import JSON_MARK
 from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.spark.write import new_table
 from lance_spark.storage.uri import parse_uri
+from lance_spark.table.constraints import is_constraint
 from lance_spark.table.sort_order import KEY as SORTED_BY
 
 COMMENT = "comment"
@@ -70,6 +72,8 @@ def split(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
             continue
         if is_write_option(name):
             options[name] = value
+        elif is_constraint(name):
+            check_changeable(name)
         else:
             stored[stored_name(name)] = value
     return options, stored
@@ -122,7 +126,7 @@ def check_partition_columns(properties: Mapping[str, str], schema: pa.Schema, ta
 
 def is_config(name: str) -> bool:
     """Return whether a property is stored as configuration, and not as metadata."""
-    return name.startswith("lance.") or name == SORTED_BY
+    return name.startswith("lance.") or name == SORTED_BY or is_constraint(name)
 
 
 def of_table(dataset: Dataset) -> dict[str, str]:
@@ -134,7 +138,8 @@ def of_table(dataset: Dataset) -> dict[str, str]:
     return {
         **metadata,
         **({} if collation is None else {COLLATION: collation}),
-        **dataset.config(),
+        # Spark shows constraints by themselves: SHOW CREATE TABLE has a clause for each.
+        **{key: value for key, value in dataset.config().items() if not is_constraint(key)},
         **dict(_column_options(dataset._stored_schema(blob_handling=DEFAULT_BLOB_HANDLING))),
         "data_storage_version": dataset.data_storage_version,
         "enable_stable_row_ids": str(dataset._table.manifest.flags.stable_row_ids).lower(),
@@ -172,6 +177,11 @@ def check_changeable(name: str) -> None:
 
     Raises InvalidOptionError.
     """
+    if is_constraint(name):
+        raise InvalidOptionError(
+            f"property {name} cannot be changed: it is a constraint; use ALTER TABLE ... ADD "
+            "CONSTRAINT or DROP CONSTRAINT"
+        )
     if is_write_option(name) or name in RESERVED:
         raise InvalidOptionError(
             f"property {name} cannot be changed: it is set when the table is created; create the "

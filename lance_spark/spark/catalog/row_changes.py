@@ -80,14 +80,27 @@ def plan_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     write = arguments["write"]
     table = open_planned(arguments["options"], write)
     deletes = write["command"] == "DELETE"
-    check_rows_changeable(table, data_files=not deletes)
+    mode = _mode(table, write)
+    check_rows_changeable(
+        table,
+        data_files=not deletes,
+        written=_written(table, write) if write["command"] == "UPDATE" else None,
+        checked=write["checked"],
+    )
     if not deletes:
         check_types(table.schema, table.manifest.data_storage_version)
     return {
         "tag": new_tag().hex(),
         "partition_bytes": _partition_bytes(table, write),
-        "mode": _mode(table, write),
+        "mode": mode,
     }
+
+
+def _written(table: OpenTable, write: Mapping[str, Any]) -> set[int]:
+    """Return the ids of the fields to which an UPDATE gives values."""
+    assigned = _given_columns(write)
+    fields = (field for field in table.schema.fields if field.name in assigned)
+    return {node.id for field in fields for node in field.walk()}
 
 
 def commit_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,7 +190,7 @@ def _can_be_planned_again(table: OpenTable, write: Mapping[str, Any]) -> bool:
 
 def _commit(table: OpenTable, write: Mapping[str, Any], pickles: Sequence[str]) -> dict[str, Any]:
     if write["mode"] != "rows":
-        return _commit_columns(table, pickles, write["mode"])
+        return _commit_columns(table, write, pickles)
     messages = _messages(pickles)
     if not messages:
         return {"version": table.version}
@@ -202,13 +215,16 @@ def _commit(table: OpenTable, write: Mapping[str, Any], pickles: Sequence[str]) 
         deletions,
         sum(rows.rewritten.num_rows + rows.num_deleted for rows in changed),
         _given_columns(write),
-        CommitOptions().with_operation(write["command"]),
+        CommitOptions(checked_constraints=write["checked"]).with_operation(write["command"]),
         keys.inserted(path_ids) if keys is not None and has_keys else None,
     )
     return {"version": manifest.version}
 
 
-def _commit_columns(table: OpenTable, pickles: Sequence[str], mode: Mode) -> dict[str, Any]:
+def _commit_columns(
+    table: OpenTable, write: Mapping[str, Any], pickles: Sequence[str]
+) -> dict[str, Any]:
+    mode = write["mode"]
     files = [
         file
         for message in map(_unpickled, pickles)
@@ -221,7 +237,8 @@ def _commit_columns(table: OpenTable, pickles: Sequence[str], mode: Mode) -> dic
         result = UpdateResult(overlays=tuple(overlay_files(files)))
     else:
         result = UpdateResult(columns=tuple(changed_columns(table, files)))
-    return {"version": commit_updates(table, [result], (), mode=mode).version}
+    options = CommitOptions(checked_constraints=write["checked"])
+    return {"version": commit_updates(table, [result], (), mode=mode, options=options).version}
 
 
 def abort_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:

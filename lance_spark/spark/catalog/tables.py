@@ -28,7 +28,7 @@ from lance_spark.scan.fragment.row_meta import (
     ROW_ID,
     UPDATED_AT,
 )
-from lance_spark.spark.catalog import properties
+from lance_spark.spark.catalog import constraints, properties
 from lance_spark.spark.catalog.names import DEFAULT_NAMESPACE, Catalog, options_of
 from lance_spark.spark.catalog.properties import partition_columns
 from lance_spark.spark.catalog.times import from_microseconds
@@ -200,6 +200,7 @@ def described(
         "schema": columns.json(),
         "options": dict(options),
         "properties": {**properties.of_table(dataset), **properties.of_place(entry)},
+        "constraints": constraints.described(dataset._table.manifest),
         "version": dataset.version,
         "identity": identity_text(dataset._table.manifest),
         "row_columns": [
@@ -228,6 +229,20 @@ def path_exists(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {"exists": True}
 
 
+def path_constraints(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constraints of the table at the path among the options of a write."""
+    from lance_spark.spark.options.write import WriteOptions
+
+    try:
+        options = WriteOptions.parse(arguments["options"])
+        entry = TableEntry(options.path, {}, options.storage_options)
+        table = _open(entry, branch=options.branch)._table
+    except LanceError:
+        # The write itself raises the error.
+        return {"constraints": []}
+    return {"constraints": constraints.described(table.manifest)}
+
+
 def columns_left_out(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns with defaults that a write by path leaves out, as a schema of Spark.
 
@@ -238,11 +253,14 @@ def columns_left_out(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     try:
         options = WriteOptions.parse(arguments["options"])
-        columns, opened = columns_left_out(options, arguments["columns"], arguments["overwrite"])
+        columns, opened, table = columns_left_out(
+            options, arguments["columns"], arguments["overwrite"]
+        )
     except LanceError:
         # The write itself raises the error.
-        columns, opened = StructType(), None
-    return {"schema": columns.json(), "opened_version": opened}
+        columns, opened, table = StructType(), None, None
+    known = [] if table is None else constraints.described(table)
+    return {"schema": columns.json(), "opened_version": opened, "constraints": known}
 
 
 def drop_table(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,6 +78,8 @@ catalog/
     MissingColumnsRule      columns that an INSERT leaves out, in Spark 4.0
     TablesBeforeFiles       keeps names of tables from Spark's rule for direct queries on files
     DefaultColumns          columns that a write by path or a stream leaves out
+    Constraints             constraints of tables, and those that a write has checked, from 4.1 on
+    CheckedStreams          checks the rows of streams against them
     StreamedTextRule        columns of char(n) in streams of tables by name
     ColumnScanBuilder       scans in sessions without push-down
     TableChanges            the changes of ALTER TABLE as JSON

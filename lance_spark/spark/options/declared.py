@@ -371,6 +371,11 @@ class WriteFields(TargetFields):
     max_bytes_per_file: int | None = option(
         number(), "bytes after which a new file begins; 90 GiB by default"
     )
+    checked_constraints: Mapping[str, str] | None = option(
+        json_of,
+        "the conditions that the plan of the write checks, by the names of the constraints",
+        is_internal=True,
+    )
     enable_stable_row_ids: bool | None = option(
         flag,
         "whether the rows of a new table [keep their ids](../explanation/row-ids.md) when they "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from lance_spark.spark.options.write import WriteOptions
 
 if TYPE_CHECKING:
     from lance_spark.table.commit.write import Mode, TableSettings, WriteJob
+    from lance_spark.table.constraints import Constraint
 
 #: The option by which a statement of the catalog gives the properties of the table that it creates.
 OPTION = "new_table"
@@ -28,12 +29,15 @@ class NewTable:
     - `properties`: Those that start with ``lance.`` become the configuration of the table, all
       others its metadata.
     - `replaces`: Whether the statement may replace a table: then it conflicts with another client
-      that creates the table meanwhile, and succeeds if it is repeated.
+      that creates the table meanwhile, and succeeds if it is repeated. The table then loses the
+      constraints that it has.
+    - `constraints`: Constraints of the new table.
     """
 
     must_create: bool
     properties: Mapping[str, str] = field(default_factory=dict)
     replaces: bool = False
+    constraints: Sequence[Constraint] = ()
 
     def options(self) -> dict[str, str]:
         """Return the options of a write that `parse` reads."""
@@ -57,10 +61,12 @@ class NewTable:
         }
         # The metadata of a replaced table stays otherwise.
         metadata.setdefault(COLLATION, None)
+        config = {key: value for key, value in values.items() if key.startswith("lance.")}
         return TableSettings(
             bool(options.enable_stable_row_ids),
-            config={k: v for k, v in values.items() if k.startswith("lance.")},
+            config=config | {known.key: known.value() for known in self.constraints},
             table_metadata=metadata,
+            drops_constraints=self.replaces,
         )
 
 
@@ -91,6 +97,7 @@ def write_arguments(options: WriteOptions) -> dict[str, Any]:
         "limits": WriteLimits.of(options.max_rows_per_file, options.max_bytes_per_file),
         "settings": TableSettings(bool(options.enable_stable_row_ids)),
         "commit_retries": options.commit_retries,
+        "checked_constraints": options.checked_constraints,
         "bases": BaseTargets(options.initial_bases or (), bases.names, bases.all_bases),
         "storage_options": options.storage_options or None,
         "blobs": blob_options(

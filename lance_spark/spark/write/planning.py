@@ -56,8 +56,8 @@ _SECONDS = 10.0
 _opened: OrderedDict[str, tuple[float, OpenForWrite]] = OrderedDict()
 
 
-def schema_for_append(options: WriteOptions) -> tuple[pa.Schema | None, str | None]:
-    """Return the schema of the table, and the key of the version; None if there is no table.
+def version_for_append(options: WriteOptions) -> tuple[Manifest | None, str | None]:
+    """Return the newest version of the table, and its key; None if there is no table.
 
     Raises UnsupportedFeatureError, CorruptTableError, StorageError.
     """
@@ -70,7 +70,7 @@ def schema_for_append(options: WriteOptions) -> tuple[pa.Schema | None, str | No
     _opened[key] = time.monotonic(), opened
     while len(_opened) > _MOST:
         _opened.popitem(last=False)
-    return opened.base.schema.to_arrow(), key
+    return opened.base, key
 
 
 def take(key: str | None) -> OpenForWrite | None:
@@ -344,11 +344,11 @@ def _columns_of_property(options: WriteOptions) -> tuple[str, ...]:
 
 def columns_left_out(
     options: WriteOptions, names: Sequence[str], overwrite: bool
-) -> tuple[StructType, str | None]:
+) -> tuple[StructType, str | None, Manifest | None]:
     """Return the columns of the table with defaults that a DataFrame does not have.
 
-    An append also gets the key of the version that was read, which it is planned on
-    (`write.opened`).
+    Also returns the newest version of the table, if there is one. An append also gets the key of
+    the version that was read, which it is planned on (`write.opened`).
 
     - `names`: Columns of the DataFrame.
     - `overwrite`: Whether the mode is overwrite. An overwrite of all rows keeps no columns of the
@@ -364,21 +364,22 @@ def columns_left_out(
         effect = OverwriteOptions.parse(options, overwrite)
         if effect.partitions is not None:
             effect = effect.of_table(_columns_of_property(options))
-        if not effect.replaces_part:
-            return StructType(), None
         dataset = _existing(options)
-        table, key = None if dataset is None else dataset.schema, None
+        manifest, key = None if dataset is None else dataset._table.manifest, None
+        if not effect.replaces_part:
+            return StructType(), None, manifest
     else:
-        table, key = schema_for_append(options)
-    if table is None:
-        return StructType(), None
+        manifest, key = version_for_append(options)
+    if manifest is None:
+        return StructType(), None, None
+    table = manifest.schema.to_arrow()
     default = DEFAULT.encode()
     left_out = [
         field
         for field in table
         if default in (field.metadata or {}) and find(list(names), field.name) < 0
     ]
-    return catalog_schema(pa.schema(left_out)), key
+    return catalog_schema(pa.schema(left_out)), key, manifest
 
 
 def existing_schema(options: WriteOptions) -> pa.Schema | None:

@@ -245,9 +245,10 @@ def commit(
     `max_retries` attempts were not enough. Raises AlreadyCommittedError: the change of
     `write_token` was committed before. Raises TableExistsError: the table must be created, but
     exists. Raises UnsupportedFeatureError: the table needs a feature that this release does not
-    write, or has a constraint that the rows were not checked against. Raises InvalidInputError: the change was planned on a detached version, or does not fit
-    the table. Raises UncertainCommitError: the store failed, and the change may or may not be
-    committed. Raises StorageError: the store failed, and the change is not committed.
+    write, or has a constraint that the rows were not checked against. Raises InvalidInputError: the
+    change was planned on a detached version, or does not fit the table. Raises
+    UncertainCommitError: the store failed, and the change may or may not be committed. Raises
+    StorageError: the store failed, and the change is not committed.
     """
     with error_context(store.display):
         if detached:

@@ -35,6 +35,8 @@ class Since:
 _NEAREST = Since((4, 2), f"{_PLANS}.NearestByJoin")
 _INSERT_ONLY = Since((4, 2), f"{_PLANS}.InsertOnlyMerge")
 
+_CONSTRAINT = Since((4, 1), f"{_SQL}.connector.catalog.constraints.Constraint")
+
 #: Case classes that have a field, by the constants of `SparkField.java`.
 FIELDS: dict[str, tuple[str | Since, ...]] = {
     "ACCUMULATOR": (_FUNCTION,),
@@ -77,6 +79,7 @@ FIELDS: dict[str, tuple[str | Since, ...]] = {
     "OUTPUT": (
         f"{_PLANS}.MergeRows$Keep",
         f"{_PLANS}.MergeRows$Split",
+        f"{_V2}.DataSourceV2Relation",
         f"{_V2}.DataSourceV2ScanRelation",
         f"{_SQL}.catalyst.streaming.StreamingRelationV2",
     ),
@@ -126,7 +129,7 @@ LATER_CLASSES = {
 }
 
 #: Fields and methods that `SparkShims.java` finds by reflection: class, name, types of parameters.
-MEMBERS: tuple[tuple[str, str, tuple[str, ...] | None], ...] = (
+MEMBERS: tuple[tuple[str | Since, str, tuple[str, ...] | None], ...] = (
     (f"{_V2}.python.PythonTable", "ds", None),
     (f"{_SQL}.internal.SessionState", "sqlParser", None),
     (
@@ -136,6 +139,12 @@ MEMBERS: tuple[tuple[str, str, tuple[str, ...] | None], ...] = (
     ),
     (f"{_EXPRESSIONS}.Literal", "default", (f"{_SQL}.types.DataType",)),
     (f"{_SQL}.connector.catalog.ColumnDefaultValue", "getSql", ()),
+    (_CONSTRAINT, "check", ("java.lang.String",)),
+    (
+        _CONSTRAINT,
+        "primaryKey",
+        ("java.lang.String", f"[L{_SQL}.connector.expressions.NamedReference;"),
+    ),
 )
 #: Fields of the analyzer of a session, whose class has no name.
 ANALYZER = (

@@ -243,6 +243,60 @@ final class SparkShims {
         new QueryContext[0]);
   }
 
+  /* since 4.1
+  // Returns a condition of the rows of a table. The compiler cannot call methods of interfaces.
+  static Object check(String name, String condition, boolean rely) {
+    try {
+      org.apache.spark.sql.connector.catalog.constraints.Check.Builder builder =
+          (org.apache.spark.sql.connector.catalog.constraints.Check.Builder)
+              org.apache.spark.sql.connector.catalog.constraints.Constraint.class
+                  .getMethod("check", new Class[] {String.class})
+                  .invoke(null, new Object[] {name});
+      builder.predicateSql(condition);
+      builder.rely(rely);
+      return builder.build();
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  // Returns a primary key that no client enforces.
+  static Object primaryKey(String name, List columns) {
+    org.apache.spark.sql.connector.expressions.NamedReference[] references =
+        new org.apache.spark.sql.connector.expressions.NamedReference[columns.size()];
+    for (int i = 0; i < references.length; i++) {
+      references[i] =
+          org.apache.spark.sql.connector.expressions.Expressions.column((String) columns.get(i));
+    }
+    try {
+      org.apache.spark.sql.connector.catalog.constraints.PrimaryKey.Builder builder =
+          (org.apache.spark.sql.connector.catalog.constraints.PrimaryKey.Builder)
+              org.apache.spark.sql.connector.catalog.constraints.Constraint.class
+                  .getMethod(
+                      "primaryKey",
+                      new Class[] {
+                        String.class,
+                        org.apache.spark.sql.connector.expressions.NamedReference[].class
+                      })
+                  .invoke(null, new Object[] {name, references});
+      builder.enforced(false);
+      return builder.build();
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  // Returns Spark's error for a catalog that has no constraints.
+  static RuntimeException noConstraints(
+      org.apache.spark.sql.connector.catalog.CatalogPlugin catalog,
+      org.apache.spark.sql.connector.catalog.Identifier table) {
+    return Errors.rethrow(
+        (Exception)
+            org.apache.spark.sql.errors.QueryCompilationErrors.unsupportedTableOperationError(
+                catalog, table, "table constraint"));
+  }
+  since 4.1 */
+
   private static Field field(Class owner, String name) {
     try {
       Field field = owner.getDeclaredField(name);

@@ -46,12 +46,16 @@ public class DefaultColumns extends Rule {
   /**
    * Returns the columns of leftOut, and adds an option by which the write knows the version that
    * was read for them.
+   *
+   * @param constraints gets the constraints of the table, as Python describes them
    */
-  static StructType leftOutOfWrite(Map options, StructType query, boolean overwrites) {
+  static StructType leftOutOfWrite(
+      Map options, StructType query, boolean overwrites, List constraints) {
     Map reply = asked(options, query, overwrites);
     if (reply.get(OPENED) != null) {
       options.put(OPENED, reply.get(OPENED));
     }
+    constraints.addAll((List) reply.get("constraints"));
     return schema(reply);
   }
 

@@ -1,6 +1,7 @@
 package org.lancespark;
 
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -30,10 +31,13 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  */
 public class LanceCatalog extends NamespaceCatalog
     implements StagingTableCatalog, ProcedureCatalog {
+  static final List NO_CONSTRAINTS = Collections.EMPTY_LIST;
+
   public Set capabilities() {
-    return new HashSet(
-        Arrays.asList(
-            new Object[] {TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE}));
+    Set capabilities = new HashSet();
+    capabilities.add(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE);
+    Constraints.addCapability(capabilities);
+    return capabilities;
   }
 
   // Tables
@@ -155,10 +159,38 @@ public class LanceCatalog extends NamespaceCatalog
   public Table createTable(
       Identifier identifier, StructType schema, Transform[] partitions, Map properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
-    Map arguments = ofNewTable(identifier, schema, partitions, properties);
+    return createTable(identifier, schema, partitions, properties, NO_CONSTRAINTS);
+  }
+
+  /**
+   * Creates a table.
+   *
+   * @param constraints as Python reads them
+   */
+  Table createTable(
+      Identifier identifier,
+      StructType schema,
+      Transform[] partitions,
+      Map properties,
+      List constraints)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    Map arguments = ofNewTable(identifier, schema, partitions, properties, constraints);
     Map reply = call("create_table", arguments, identifier);
     return table(identifier, reply);
   }
+
+  /* since 4.1
+  public Table createTable(
+      Identifier identifier, org.apache.spark.sql.connector.catalog.TableInfo info)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    return createTable(
+        identifier,
+        CatalogV2Util.v2ColumnsToStructType(info.columns()),
+        info.partitions(),
+        info.properties(),
+        Constraints.described(info.constraints()));
+  }
+  since 4.1 */
 
   /* since 4.2
   public Table createTableLike(
@@ -166,7 +198,12 @@ public class LanceCatalog extends NamespaceCatalog
       org.apache.spark.sql.connector.catalog.TableInfo info,
       Table source) throws TableAlreadyExistsException, NoSuchNamespaceException {
     Map properties = likeProperties(info, source, false);
-    return createTable(identifier, info.columns(), info.partitions(), properties);
+    return createTable(
+        identifier,
+        CatalogV2Util.v2ColumnsToStructType(info.columns()),
+        info.partitions(),
+        properties,
+        Constraints.described(info.constraints()));
   }
 
   Map likeProperties(
@@ -174,7 +211,6 @@ public class LanceCatalog extends NamespaceCatalog
     Map arguments = new LinkedHashMap();
     arguments.put("properties", info.properties());
     arguments.put("source", source.properties());
-    arguments.put("constraints", Integer.valueOf(info.constraints().length));
     arguments.put("keeps_format", Boolean.valueOf(keepsFormat));
     arguments.put("columns", CatalogV2Util.v2ColumnsToStructType(info.columns()).fieldNames());
     return (Map) call("like_properties", arguments, new String[0]).get("properties");
@@ -182,8 +218,13 @@ public class LanceCatalog extends NamespaceCatalog
   since 4.2 */
 
   private Map ofNewTable(
-      Identifier identifier, StructType schema, Transform[] partitions, Map properties) {
+      Identifier identifier,
+      StructType schema,
+      Transform[] partitions,
+      Map properties,
+      List constraints) {
     Map arguments = ofTable(identifier);
+    arguments.put("constraints", constraints);
     arguments.put("schema", TableChanges.json(schema));
     arguments.put("properties", properties);
     String[] described = new String[partitions.length];
@@ -236,31 +277,63 @@ public class LanceCatalog extends NamespaceCatalog
   public StagedTable stageCreate(
       Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
-    return stage("create", identifier, columns, partitions, properties);
+    return stage("create", identifier, columns, partitions, properties, NO_CONSTRAINTS);
   }
 
   public StagedTable stageReplace(
       Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
       throws NoSuchNamespaceException, NoSuchTableException {
-    return stage("replace", identifier, columns, partitions, properties);
+    return stage("replace", identifier, columns, partitions, properties, NO_CONSTRAINTS);
   }
 
   public StagedTable stageCreateOrReplace(
       Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
       throws NoSuchNamespaceException {
-    return stage("create_or_replace", identifier, columns, partitions, properties);
+    return stage("create_or_replace", identifier, columns, partitions, properties, NO_CONSTRAINTS);
   }
+
+  /* since 4.1
+  public StagedTable stageCreate(
+      Identifier identifier, org.apache.spark.sql.connector.catalog.TableInfo info)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    return stage("create", identifier, info);
+  }
+
+  public StagedTable stageReplace(
+      Identifier identifier, org.apache.spark.sql.connector.catalog.TableInfo info)
+      throws NoSuchNamespaceException, NoSuchTableException {
+    return stage("replace", identifier, info);
+  }
+
+  public StagedTable stageCreateOrReplace(
+      Identifier identifier, org.apache.spark.sql.connector.catalog.TableInfo info)
+      throws NoSuchNamespaceException {
+    return stage("create_or_replace", identifier, info);
+  }
+
+  private StagedTable stage(
+      String mode, Identifier identifier, org.apache.spark.sql.connector.catalog.TableInfo info) {
+    return stage(
+        mode,
+        identifier,
+        info.columns(),
+        info.partitions(),
+        info.properties(),
+        Constraints.described(info.constraints()));
+  }
+  since 4.1 */
 
   private StagedTable stage(
       String mode,
       Identifier identifier,
       Column[] columns,
       Transform[] partitions,
-      Map properties) {
+      Map properties,
+      List constraints) {
     StructType schema = CatalogV2Util.v2ColumnsToStructType(columns);
     TableName table = new TableName(identifier.namespace(), identifier.name());
     try {
-      Map staged = stageAt(mode, table, schema, partitions, properties);
+      Map staged = stageAt(mode, table, schema, partitions, properties, constraints);
       return new NewTable(this, table, schema, properties, staged);
     } catch (Exception e) {
       if (e instanceof TableAlreadyExistsException) {
@@ -280,8 +353,13 @@ public class LanceCatalog extends NamespaceCatalog
   }
 
   Map stageAt(
-      String mode, TableName table, StructType schema, Transform[] partitions, Map properties) {
-    Map arguments = ofNewTable(table, schema, partitions, properties);
+      String mode,
+      TableName table,
+      StructType schema,
+      Transform[] partitions,
+      Map properties,
+      List constraints) {
+    Map arguments = ofNewTable(table, schema, partitions, properties, constraints);
     arguments.put("mode", mode);
     return call("stage_table", arguments, table);
   }

@@ -100,11 +100,18 @@ public class NamedTable
   private final long loaded = System.nanoTime();
   private final BlobLocators locators;
 
+  /** The constraints, as Python describes them. */
+  private final List constraints;
+
+  /** Conditions that the plan of a stream to the table checks, which Spark does not do itself. */
+  volatile Map checkedByStream = new HashMap();
+
   /**
    * Makes a table.
    *
    * @param reply what Python says of the table: "schema", "options", "properties", "version",
-   *     "identity", "row_columns" and, if the table is loaded to be written, "large" and "has_key"
+   *     "identity", "row_columns", "constraints" and, if the table is loaded to be written, "large"
+   *     and "has_key"
    */
   NamedTable(LanceCatalog catalog, Identifier identifier, Map reply) {
     this.catalog = catalog;
@@ -124,6 +131,7 @@ public class NamedTable
     this.hasKey = Boolean.TRUE.equals(reply.get("has_key"));
     this.partitions = identities((List) reply.get("partition_by"));
     this.locators = new BlobLocators();
+    this.constraints = (List) reply.get("constraints");
   }
 
   /** Makes a table that equals another one. */
@@ -143,6 +151,7 @@ public class NamedTable
     this.partitions = other.partitions;
     this.replanned = other.replanned;
     this.locators = other.locators;
+    this.constraints = other.constraints;
   }
 
   private static Transform[] identities(List columns) {
@@ -180,6 +189,17 @@ public class NamedTable
    */
   public String version() {
     return System.nanoTime() - loaded < FRESH_NANOS ? null : version;
+  }
+
+  /* since 4.1
+  public org.apache.spark.sql.connector.catalog.constraints.Constraint[] constraints() {
+    return Constraints.of(constraints, keyName());
+  }
+  since 4.1 */
+
+  /** Returns the name of a primary key that has none: Spark would have chosen it. */
+  String keyName() {
+    return name.substring(name.lastIndexOf('.') + 1).replace("`", "") + "_pk";
   }
 
   public Set capabilities() {
@@ -304,7 +324,9 @@ public class NamedTable
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, with(info.options().asCaseSensitiveMap()), info.schema());
-    return new OverwriteBuilder(name(), python(), locators.with(complete), schema, options);
+    Map conditions = checkedByStream.isEmpty() ? Constraints.checked() : checkedByStream;
+    complete = locators.with(Constraints.checked(complete, conditions));
+    return new OverwriteBuilder(name(), python(), complete, schema, options);
   }
 
   PythonTable python() {

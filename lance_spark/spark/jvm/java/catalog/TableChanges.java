@@ -37,6 +37,9 @@ final class TableChanges {
       result.put("column", Arrays.asList(((TableChange.ColumnChange) change).fieldNames()));
       addColumnChange(result, change);
     }
+    /* since 4.1
+    Constraints.addChange(result, change);
+    since 4.1 */
     return result;
   }
 

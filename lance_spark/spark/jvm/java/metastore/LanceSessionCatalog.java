@@ -3,6 +3,7 @@ package org.lancespark;
 import java.net.URI;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -52,6 +53,12 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
 
   public void initialize(String name, CaseInsensitiveStringMap options) {
     paths.initialize(name, options);
+  }
+
+  public Set capabilities() {
+    Set capabilities = new HashSet(super.capabilities());
+    Constraints.addCapability(capabilities);
+    return capabilities;
   }
 
   // Tables
@@ -155,6 +162,39 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   public Table createTable(
       Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
+    return createTable(identifier, columns, partitions, properties, LanceCatalog.NO_CONSTRAINTS);
+  }
+
+  /* since 4.1
+  public Table createTable(
+      Identifier identifier, org.apache.spark.sql.connector.catalog.TableInfo info)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    checkConstraints(identifier, info);
+    return createTable(
+        identifier,
+        info.columns(),
+        info.partitions(),
+        info.properties(),
+        Constraints.described(info.constraints()));
+  }
+
+  // Raises Spark's error for constraints of tables of other formats, and of names for existing ones.
+  private void checkConstraints(
+      Identifier identifier, org.apache.spark.sql.connector.catalog.TableInfo info) {
+    boolean isNew = isLance(info.properties()) && info.columns().length > 0;
+    if (info.constraints().length > 0 && !isNew) {
+      throw SparkShims.noConstraints(this, identifier);
+    }
+  }
+  since 4.1 */
+
+  private Table createTable(
+      Identifier identifier,
+      Column[] columns,
+      Transform[] partitions,
+      Map properties,
+      List constraints)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
     if (!isLance(properties) || (columns.length == 0 && hasOptions(properties))) {
       return super.createTable(identifier, columns, partitions, properties);
     }
@@ -173,7 +213,8 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     }
     Table registered = register(identifier, columns, properties);
     try {
-      paths.createTable(path, columns, partitions, properties);
+      StructType schema = CatalogV2Util.v2ColumnsToStructType(columns);
+      paths.createTable(path, schema, partitions, properties, constraints);
     } catch (Exception e) {
       forget(identifier, path);
       throw Errors.rethrow(e);
@@ -187,7 +228,9 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
       org.apache.spark.sql.connector.catalog.TableInfo info,
       Table source) throws TableAlreadyExistsException, NoSuchNamespaceException {
     Map properties = paths.likeProperties(info, source, true);
-    return createTable(identifier, info.columns(), info.partitions(), properties);
+    List constraints = Constraints.described(info.constraints());
+    return createTable(
+        identifier, info.columns(), info.partitions(), properties, constraints);
   }
   since 4.2 */
 
@@ -221,11 +264,21 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   public StagedTable stageCreate(
       Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
+    return stageNew(identifier, columns, partitions, properties, LanceCatalog.NO_CONSTRAINTS);
+  }
+
+  private StagedTable stageNew(
+      Identifier identifier,
+      Column[] columns,
+      Transform[] partitions,
+      Map properties,
+      List constraints)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
     try {
       if (tableExists(identifier)) {
         throw new TableAlreadyExistsException(identifier);
       }
-      return stage(identifier, columns, partitions, properties, false);
+      return stage(identifier, columns, partitions, properties, constraints, false);
     } catch (Exception e) {
       if (e instanceof TableAlreadyExistsException) {
         StructType schema = CatalogV2Util.v2ColumnsToStructType(columns);
@@ -249,23 +302,69 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   public StagedTable stageReplace(
       Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
       throws NoSuchNamespaceException, NoSuchTableException {
+    checkExists(identifier);
+    return stage(
+        identifier, columns, partitions, properties, LanceCatalog.NO_CONSTRAINTS, true);
+  }
+
+  private void checkExists(Identifier identifier) throws NoSuchTableException {
     if (!tableExists(identifier)) {
       throw new NoSuchTableException(identifier);
     }
-    return stage(identifier, columns, partitions, properties, true);
   }
 
   public StagedTable stageCreateOrReplace(
       Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
       throws NoSuchNamespaceException {
-    return stage(identifier, columns, partitions, properties, tableExists(identifier));
+    return stage(
+        identifier,
+        columns,
+        partitions,
+        properties,
+        LanceCatalog.NO_CONSTRAINTS,
+        tableExists(identifier));
   }
+
+  /* since 4.1
+  public StagedTable stageCreate(
+      Identifier identifier, org.apache.spark.sql.connector.catalog.TableInfo info)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    checkConstraints(identifier, info);
+    List constraints = Constraints.described(info.constraints());
+    return stageNew(
+        identifier, info.columns(), info.partitions(), info.properties(), constraints);
+  }
+
+  public StagedTable stageReplace(
+      Identifier identifier, org.apache.spark.sql.connector.catalog.TableInfo info)
+      throws NoSuchNamespaceException, NoSuchTableException {
+    checkExists(identifier);
+    return stage(identifier, info, true);
+  }
+
+  public StagedTable stageCreateOrReplace(
+      Identifier identifier, org.apache.spark.sql.connector.catalog.TableInfo info)
+      throws NoSuchNamespaceException {
+    return stage(identifier, info, tableExists(identifier));
+  }
+
+  private StagedTable stage(
+      Identifier identifier,
+      org.apache.spark.sql.connector.catalog.TableInfo info,
+      boolean replaces) {
+    checkConstraints(identifier, info);
+    List constraints = Constraints.described(info.constraints());
+    return stage(
+        identifier, info.columns(), info.partitions(), info.properties(), constraints, replaces);
+  }
+  since 4.1 */
 
   private StagedTable stage(
       Identifier identifier,
       Column[] columns,
       Transform[] partitions,
       Map properties,
+      List constraints,
       boolean replaces) {
     try {
       CatalogTable entry = replaces ? Entries.of(super.loadTable(identifier)) : null;
@@ -287,7 +386,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
       try {
         StructType schema = CatalogV2Util.v2ColumnsToStructType(columns);
         String mode = replaces ? "create_or_replace" : "create";
-        Map staged = paths.stageAt(mode, path, schema, partitions, properties);
+        Map staged = paths.stageAt(mode, path, schema, partitions, properties, constraints);
         return new NewSessionTable(
             paths, path, schema, properties, staged, replaces ? null : this, identifier);
       } catch (Exception e) {

@@ -111,7 +111,7 @@ final class KeyedInserts {
     }
     int address = output.size();
     output.add(named(new Literal(null, DataTypes.LongType), RowChange.ADDRESS));
-    Map write = RowChangeRule.write(change, address, columns, ordinals);
+    Map write = RowChangeRule.write(change, query, address, columns, ordinals);
     write.put("given", Collections.EMPTY_LIST);
     write.put("row_columns", Collections.EMPTY_LIST);
     write.put("all_rows", Boolean.FALSE);

@@ -70,7 +70,8 @@ public class RowChangeRule extends Rule {
   }
 
   /** Returns what a statement writes, as Python gets it, without what its query assigns. */
-  static Map write(RowChange change, int address, List columns, List ordinals) {
+  static Map write(
+      RowChange change, LogicalPlan query, int address, List columns, List ordinals) {
     Map write = new LinkedHashMap();
     write.put("command", change.command().toString());
     write.put("version", change.table.version);
@@ -80,6 +81,7 @@ public class RowChangeRule extends Rule {
     write.put("ordinals", ordinals);
     write.put("requested_mode", SQLConf.get().getConfString(MODE, "auto"));
     write.put("attempt", Integer.valueOf(change.attempt));
+    write.put("checked", Constraints.checkedBy(query));
     return write;
   }
 
@@ -146,7 +148,8 @@ public class RowChangeRule extends Rule {
       }
       try {
         AssignedColumns assigned = AssignedColumns.of(query, change, columns, ordinals);
-        Map write = write(change, ((Integer) address.get(0)).intValue(), columns, ordinals);
+        Map write =
+            write(change, query, ((Integer) address.get(0)).intValue(), columns, ordinals);
         write.put("given", assigned.given);
         write.put("row_columns", assigned.rowColumns());
         write.put("all_rows", Boolean.valueOf(isTrue(SparkField.CONDITION.of(delta))));

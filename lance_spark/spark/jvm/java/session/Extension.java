@@ -60,6 +60,9 @@ public class Extension extends AbstractFunction1 {
       all.add(new SessionRule(SessionRule.RESOLUTION, new ReplacedRowsRule()));
       all.add(new SessionRule(SessionRule.RESOLUTION, new StreamedTextRule()));
       all.add(new SessionRule(SessionRule.RESOLUTION, new DefaultColumns()));
+      /* since 4.1
+      all.add(new SessionRule(SessionRule.RESOLUTION, new CheckedStreams()));
+      since 4.1 */
       if (SparkRelease.leavesColumnsOut()) {
         all.add(new SessionRule(SessionRule.RESOLUTION, new MissingColumnsRule()));
       }

@@ -1,9 +1,11 @@
 package org.lancespark;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.DataFrameWriter;
 import org.apache.spark.sql.Dataset;
@@ -46,7 +48,7 @@ public class LanceSource extends PythonSource
   /** Options by which Spark passes createRelation the columns of partitionBy and clusterBy. */
   private static final String[] PARTITIONING = {"__partition_columns", "__clustering_columns"};
 
-  /** Whether createRelation of this thread has started the write. */
+  /** The constraints of the table, if createRelation of this thread has started the write. */
   private static final ThreadLocal STARTED = new ThreadLocal();
 
   public String shortName() {
@@ -68,7 +70,7 @@ public class LanceSource extends PythonSource
   }
 
   public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
-    return new PathTable(this, schema, properties, STARTED.get() != null);
+    return new PathTable(this, schema, properties, (List) STARTED.get());
   }
 
   public BaseRelation createRelation(
@@ -87,9 +89,11 @@ public class LanceSource extends PythonSource
     if (mode == SaveMode.Overwrite) {
       options.put(Settings.OVERWRITE_MODE, Settings.overwriteMode());
     }
+    List constraints = new ArrayList();
     if (!creates) {
       StructType leftOut =
-          DefaultColumns.leftOutOfWrite(options, data.schema(), mode == SaveMode.Overwrite);
+          DefaultColumns.leftOutOfWrite(
+              options, data.schema(), mode == SaveMode.Overwrite, constraints);
       data = leftOut.isEmpty() ? data : withDefaults(data, leftOut);
     }
     // Spark's optimizer replaces some columns by expressions, which have no metadata.
@@ -99,7 +103,7 @@ public class LanceSource extends PythonSource
     }
     DataFrameWriter writer = data.write().format(PythonCall.FORMAT);
     writer.mode(creates ? SaveMode.Append : mode).options(options);
-    STARTED.set(Boolean.TRUE);
+    STARTED.set(constraints);
     try {
       writer.save();
     } catch (Exception e) {

@@ -2,6 +2,8 @@ package org.lancespark;
 
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.TableCapability;
@@ -27,17 +29,25 @@ public class PathTable extends PythonTable implements BlobLocators.Target {
   private Object firstQuestion;
   private StructType leftOut;
 
+  /** The constraints, as Python describes them; null before Python is asked. */
+  private List constraints;
+
+  /** Conditions that the plan of a stream to the table checks, which Spark does not do itself. */
+  volatile Map checkedByStream = new HashMap();
+
   /**
    * Makes a table.
    *
    * @param properties the options, or the properties of a table of Spark's own catalog
-   * @param isStarted whether LanceSource.createRelation has started the write to the table
+   * @param constraints of the table to which LanceSource.createRelation has started the write, as
+   *     Python describes them; null for other tables
    */
-  PathTable(PythonDataSourceV2 source, StructType schema, Map properties, boolean isStarted) {
+  PathTable(PythonDataSourceV2 source, StructType schema, Map properties, List constraints) {
     super(source, PythonCall.FORMAT, schema);
     this.source = source;
     this.properties = properties;
-    this.isStarted = isStarted;
+    this.isStarted = constraints != null;
+    this.constraints = constraints;
     this.isOfCatalog = properties.containsKey("provider");
   }
 
@@ -52,12 +62,24 @@ public class PathTable extends PythonTable implements BlobLocators.Target {
     return isPlain ? python : new PathScan(python.build(), source, options);
   }
 
+  /* since 4.1
+  public org.apache.spark.sql.connector.catalog.constraints.Constraint[] constraints() {
+    if (constraints == null) {
+      Map arguments = new LinkedHashMap();
+      arguments.put("options", properties);
+      constraints = (List) PythonCall.result("path_constraints", arguments).get("constraints");
+    }
+    return Constraints.of(constraints, name() + "_pk");
+  }
+  since 4.1 */
+
   public BlobLocators locators() {
     return locators;
   }
 
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    LogicalWriteInfo complete = locators.with(info);
+    Map conditions = checkedByStream.isEmpty() ? Constraints.checked() : checkedByStream;
+    LogicalWriteInfo complete = locators.with(Constraints.checked(info, conditions));
     WriteBuilder python = super.newWriteBuilder(complete);
     // createRelation looks at the errors itself.
     return isStarted
