@@ -25,6 +25,7 @@ import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.constraints.Check;
 import org.apache.spark.sql.connector.catalog.constraints.Constraint;
 import org.apache.spark.sql.connector.catalog.constraints.PrimaryKey;
+import org.apache.spark.sql.connector.catalog.constraints.Unique;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
@@ -181,7 +182,7 @@ final class Constraints {
   private static Map described(Constraint constraint) {
     Map described = new LinkedHashMap();
     described.put("name", constraint.name());
-    described.put("kind", constraint.getClass().getSimpleName());
+    described.put("kind", kind(constraint));
     described.put("rely", Boolean.valueOf(constraint.rely()));
     List columns = new ArrayList();
     if (constraint instanceof Check) {
@@ -200,6 +201,16 @@ final class Constraints {
     }
     described.put("columns", columns);
     return described;
+  }
+
+  private static String kind(Constraint constraint) {
+    if (constraint instanceof Check) {
+      return "Check";
+    }
+    if (constraint instanceof PrimaryKey) {
+      return "PrimaryKey";
+    }
+    return constraint instanceof Unique ? "Unique" : "ForeignKey";
   }
 
   // Adds the names of columns in a condition, each with its parts.
