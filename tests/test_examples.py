@@ -137,7 +137,7 @@ def test_lance_table(together: tuple[Path, dict[str, str]]) -> None:
     assert len(table.get_fragments()) < len(
         table.checkout_version("before-tidying").get_fragments()
     )
-    for operation in ("append", "delete", "update", "merge", "rewrite"):
+    for operation in ("WRITE", "DELETE", "UPDATE", "CHANGE COLUMNS", "OPTIMIZE"):
         assert re.search(rf"\|\d+ +\|{operation} ", output), output
 
 

@@ -41,7 +41,7 @@ def dataset(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
 
 def test_cuts(dataset: Any) -> None:
     table, fragments = dataset._table, dataset.fragments
-    schema = dataset._reader.select(None, "all_binary")
+    schema = dataset._reader.select(None, blob_handling="all_binary")
     addresses = np.array([f << 32 | o for f in range(3) for o in range(4)][: len(SIZES)], np.uint64)
     parts = list(cut_by_bytes(table.paths, fragments, schema, addresses, None))
     assert [(part.start, part.stop) for part in parts] == SLICES
@@ -53,7 +53,7 @@ def test_cuts(dataset: Any) -> None:
         .to_batches()
     )
     assert blob_bytes(batch, described).tolist() == [size or 0 for size in SIZES]
-    without = dataset._reader.select(["id"], None)
+    without = dataset._reader.select(["id"])
     (whole,) = cut_by_bytes(table.paths, fragments, without, addresses, None)
     assert (whole.start, whole.stop) == (0, len(SIZES))
 

@@ -63,7 +63,7 @@ def test_a_window_of_many_columns_has_more_rows(tmp_path: Path) -> None:
     dataset = lance_spark.write_dataset(table, tmp_path / "t")
     (fragment,) = dataset.fragments
     for columns, least, most in ((64, 7, 8), (128, 15, 16), (400, 45, 50)):
-        schema = dataset._reader.select(table.column_names[:columns], None)
+        schema = dataset._reader.select(table.column_names[:columns])
         with closing(FragmentReader(dataset._table.paths, fragment, schema)) as reader:
             assert least * MIB <= reader.window_rows() * columns * 8 <= most * MIB
             assert 8 * columns <= reader.row_bytes() < 9 * columns

@@ -66,7 +66,8 @@ def build_segment(table: OpenTable, request: IndexRequest) -> table_pb2.IndexMet
         raise InvalidInputError(
             f"{table.store.display}: give the fragments of the segment, fragment_ids"
         )
-    (task,) = plan_index(table, replace(request, num_segments=1))
+    # The commit decides whether the segment takes the place of others.
+    (task,) = plan_index(table, replace(request, num_segments=1, replace=True))
     if request.train and request.fragment_ids and not task.fragments:
         # pylance reads the files of all segments: one without files would end its searches.
         raise InvalidInputError(

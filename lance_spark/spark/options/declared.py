@@ -49,7 +49,7 @@ class TableKeywords(TypedDict, total=False):
     """Options of a read that say which table `LanceTable.forPath` returns."""
 
     version: Annotated[
-        int | None, Keyword("The version, or the tag of one: the table is then read-only.")
+        int | str | None, Keyword("The version, or the tag of one: the table is then read-only.")
     ]
     tag: Annotated[str | None, Keyword("The tag of the version: the table is then read-only.")]
     timestamp: Annotated[
