@@ -229,7 +229,7 @@ def _guess(array: pa.Array, sample_size: int = _SAMPLE) -> _Guess:
     """Estimate the distinct values of a page from the values that occur once and twice in a sample
     (Chao; Shen, Chao and Lin).
 
-    The estimate is too low if the page has more rare values, or equal neighbours.
+    The estimate is too low if the page has more rare values.
     """
     count = len(array)
     sample = array
@@ -241,12 +241,15 @@ def _guess(array: pa.Array, sample_size: int = _SAMPLE) -> _Guess:
     encoded = sample.dictionary_encode()
     indices = encoded.indices.to_numpy()
     num_sampled, result = len(sample), len(encoded.dictionary)
-    once, twice = np.bincount(np.bincount(indices), minlength=3)[1:3].tolist()
+    # Equal neighbours, such as values in place of nulls, count once: they say nothing of others.
+    heads = indices[np.append(True, indices[1:] != indices[:-1])]
+    runs = count * len(heads) / num_sampled
+    once, twice = np.bincount(np.bincount(heads), minlength=3)[1:3].tolist()
     unseen = once * once / (2 * twice) if twice else once * (once - 1) / 2
     items = float(result)
     if unseen:
-        items += unseen * (1 - (1 - once / (num_sampled * unseen + once)) ** (count - num_sampled))
-    runs = count * (np.count_nonzero(np.diff(indices)) + 1) / num_sampled
+        others = max(0.0, runs - len(heads))
+        items += unseen * (1 - (1 - once / (len(heads) * unseen + once)) ** others)
     index_bytes = min(count * _index_bits(int(items)) / 8, runs * 5)
     return _Guess(
         result / num_sampled, items, items * encoded.dictionary.nbytes / result, index_bytes
