@@ -361,9 +361,10 @@ def _wrong_type(name: str, expected: str, value: object) -> str:
                 f"{_describe(keys[0])}"
             )
         (wrong, *_) = [item for item in value.values() if not _is_expression(item)]
+        constant = wrong if isinstance(wrong, Real) else "..."
         return (
             f"Values of dict in {name} must contain only Columns or strings, not "
-            f"{_describe(wrong)}; write a constant as F.lit(...)"
+            f"{_describe(wrong)}; write a constant as F.lit({constant})"
         )
     return f"{name} must be {expected}, not {_describe(value)}"
 
