@@ -1203,11 +1203,12 @@ class LanceTable:
             Other clients changed the same fragments in all attempts.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
-        from lance_spark.spark.table.maintenance import optimize
+        from lance_spark.spark.table.maintenance import compaction_frame, optimize
 
         commit = CommitOptions.of(**of_group(RetryKeywords, keywords))
         options = CompactionOptions(**of_group(CompactionKeywords, keywords))
-        return optimize(self._handle, where, sort_by, z_order_by, options, commit)
+        metrics = optimize(self._handle, where, sort_by, z_order_by, options, commit)
+        return compaction_frame(self._handle, metrics)
 
     def vacuum(
         self,

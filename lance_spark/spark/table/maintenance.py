@@ -57,18 +57,6 @@ class OptimizeKeywords(CompactionKeywords, RetryKeywords, total=False):
     """Keywords of `LanceTable.optimize`."""
 
 
-def optimize(
-    handle: TableHandle,
-    where: str | Column | None,
-    sort_by: str | Column | Sequence[str | Column] | None,
-    z_order_by: str | Column | Sequence[str | Column] | None,
-    options: CompactionOptions,
-    commit: CommitOptions,
-) -> DataFrame:
-    """Compact fragments, or sort their rows; see `LanceTable.optimize`."""
-    return compaction_frame(handle, _optimize(handle, where, sort_by, z_order_by, options, commit))
-
-
 @prefixes_errors_by(lambda builder: parse_uri(builder._handle.path).display)
 class OptimizeBuilder:
     """Builder of a compaction; returned by `LanceTable.optimize` without arguments.
@@ -156,7 +144,7 @@ class OptimizeBuilder:
         """Compact, and return the numbers."""
         self._is_used = True
         options, commit = CompactionOptions(), CommitOptions()
-        return _optimize(self._handle, self._condition, None, z_order_by, options, commit)
+        return optimize(self._handle, self._condition, None, z_order_by, options, commit)
 
     def _frame(self, z_order_by: Sequence[str] | None) -> DataFrame:
         num_files = sum(len(fragment.files) for fragment in self._handle.dataset().fragments)
@@ -180,7 +168,7 @@ def builder_without_arguments(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _optimize(
+def optimize(
     handle: TableHandle,
     where: str | Column | None,
     sort_by: str | Column | Sequence[str | Column] | None,
@@ -188,6 +176,7 @@ def _optimize(
     options: CompactionOptions,
     commit: CommitOptions,
 ) -> CompactionMetrics:
+    """Compact fragments, or sort their rows; see `LanceTable.optimize`."""
     order = {
         label: json.dumps([str(key) for key in _listed(keys)], ensure_ascii=False)
         for label, keys in (("sortBy", sort_by), ("zOrderBy", z_order_by))

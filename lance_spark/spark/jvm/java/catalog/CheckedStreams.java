@@ -15,22 +15,12 @@ public class CheckedStreams extends Rule {
     return (TreeNode) ((LogicalPlan) plan).resolveOperators(new Replacement());
   }
 
-  static class Replacement extends Replacing {
-    public boolean isDefinedAt(Object node) {
-      return node instanceof WriteToStream
-          && (((WriteToStream) node).sink() instanceof NamedTable
-              || ((WriteToStream) node).sink() instanceof PathTable);
-    }
-
-    Object replaced(Object node) {
-      WriteToStream write = (WriteToStream) node;
-      if (!write.inputQuery().resolved()) {
-        return node;
-      }
+  static class Replacement extends StreamedQueries {
+    LogicalPlan changed(LogicalPlan query, WriteToStream write) {
       Table table = write.sink();
-      LogicalPlan checked = Constraints.checked(write.inputQuery(), table);
+      LogicalPlan checked = Constraints.checked(query, table);
       if (checked == null) {
-        return node;
+        return query;
       }
       Map conditions = Constraints.conditions(table);
       if (table instanceof NamedTable) {
@@ -38,12 +28,7 @@ public class CheckedStreams extends Rule {
       } else {
         ((PathTable) table).checkedByStream = conditions;
       }
-      try {
-        return SparkShims.copy(
-            node, new SparkField[] {SparkField.INPUT_QUERY}, new Object[] {checked});
-      } catch (ReflectiveOperationException e) {
-        throw new IllegalStateException(e);
-      }
+      return checked;
     }
   }
 }

@@ -100,34 +100,17 @@ public class DefaultColumns extends Rule {
     return false;
   }
 
-  static class Replacement extends Replacing {
-    public boolean isDefinedAt(Object node) {
-      return node instanceof WriteToStream
-          && (((WriteToStream) node).sink() instanceof NamedTable
-              || ((WriteToStream) node).sink() instanceof PathTable);
-    }
-
-    Object replaced(Object node) {
-      WriteToStream write = (WriteToStream) node;
+  static class Replacement extends StreamedQueries {
+    LogicalPlan changed(LogicalPlan query, WriteToStream write) {
       // In complete mode, each batch replaces the table and its columns.
-      if ("Complete".equals(write.outputMode().toString()) || !write.inputQuery().resolved()) {
-        return node;
+      if ("Complete".equals(write.outputMode().toString())) {
+        return query;
       }
-      LogicalPlan query = write.inputQuery();
       StructType table =
           write.sink() instanceof NamedTable
               ? ((NamedTable) write.sink()).schema()
               : ((PathTable) write.sink()).leftOut(query.schema());
-      LogicalPlan complete = added(query, table);
-      if (complete == query) {
-        return node;
-      }
-      try {
-        return SparkShims.copy(
-            node, new SparkField[] {SparkField.INPUT_QUERY}, new Object[] {complete});
-      } catch (ReflectiveOperationException e) {
-        throw new IllegalStateException(e);
-      }
+      return added(query, table);
     }
   }
 }
