@@ -5,8 +5,9 @@ is added there is used from the next query on, in this session and in those that
 makes. The setting `spark.lance.pushdown.enabled` (default true) is read for each query too.
 
 Spark finds the format "lance" among the modules `pyspark_*` of the Python of its workers. Without
-the module, its error DATA_SOURCE_NOT_FOUND names neither the interpreter nor the setting, so
-`enable` checks that Python.
+the module, its error DATA_SOURCE_NOT_FOUND names neither the interpreter nor the setting, and
+without a package that this one needs its workers end, as in a checkout, where any Python finds the
+module. So `enable` checks that Python.
 
 Spark hides options whose names or values match `spark.redaction.regex` ("secret", "password",
 "token" by default) or `spark.sql.redaction.options.regex` ("url") in plans, the event log and the
@@ -65,7 +66,7 @@ CONF = "spark.lance.pushdown.enabled"
 #: Finds the modules without importing them.
 _PROBE = """
 import importlib.util, sys
-names = ("pyspark_lance", "lance_spark")
+names = ("pyspark_lance", "lance_spark", "pyarrow", "numpy", "pyroaring", "fsspec")
 missing = [name for name in names if importlib.util.find_spec(name) is None]
 print("lance_spark probe:", ",".join(missing))
 """
@@ -305,7 +306,7 @@ def check_worker_python(spark: Any) -> None:
     if missing:
         raise UnsupportedError(
             f"Spark's workers run {python}, which has no module {missing}: Spark would not find "
-            f"the format lance (DATA_SOURCE_NOT_FOUND). {_advice()}"
+            f"the format lance (DATA_SOURCE_NOT_FOUND), or its workers would end. {_advice()}"
         )
     _checked.add(gateway)
 

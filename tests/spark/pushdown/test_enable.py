@@ -99,6 +99,8 @@ def test_a_worker_without_the_package_is_reported(tmp_path: Path) -> None:
         "Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the "
         f"package, such as {sys.executable}" in line_said
     )
+    # In a checkout any Python finds the modules, but not what they need.
+    assert enable._missing_module(str(bare), str(ROOT)) == "pyarrow"
 
 
 def test_the_worker_python_is_checked_once(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
