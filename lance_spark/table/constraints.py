@@ -138,13 +138,9 @@ def check_enforced(
     """
     if written is not None and not written:
         return
-    if not any(map(is_constraint, config)):
-        return
     columns = None if written is None else _columns_of(fields, written)
-    for constraint in constraints_of(config, table):
-        if constraint.check is None or checked.get(constraint.name) == constraint.check:
-            continue
-        if columns is not None and not _concerns(constraint, columns):
+    for constraint in conditions_on(config, columns, table):
+        if checked.get(constraint.name) == constraint.check:
             continue
         if planned is not None and planned.get(constraint.key) != config[constraint.key]:
             raise CommitConflictError(
@@ -153,6 +149,22 @@ def check_enforced(
                 retryable=True,
             )
         raise _unchecked_error(constraint, table)
+
+
+def conditions_on(
+    config: Mapping[str, str], columns: Collection[str] | None, table: str
+) -> list[Constraint]:
+    """Return the conditions that new values of columns may not meet.
+
+    - `columns`: Columns that get values in existing rows; None for new rows.
+
+    Raises CorruptTableError.
+    """
+    return [
+        constraint
+        for constraint in constraints_of(config, table)
+        if constraint.check is not None and (columns is None or _concerns(constraint, columns))
+    ]
 
 
 def unaffected(
@@ -198,8 +210,9 @@ def check_no_conditions(config: Mapping[str, str], table: str) -> None:
 def _unchecked_error(constraint: Constraint, table: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
         f"{table}: new rows and values must be checked against the constraint {constraint.name} "
-        f"(CHECK {constraint.check}), which only Spark 4.1 and later can do: write by SQL or by a "
-        "DataFrame, in a session with lance_spark.enable, or drop the constraint"
+        f"(CHECK {constraint.check}), which only Spark does: write by SQL or a DataFrame with "
+        "Spark 4.1 or later, in a session with lance_spark.enable, or by update, merge or "
+        "replace_where of LanceTable; or drop the constraint"
     )
 
 

@@ -307,6 +307,13 @@ def default_of(field: Field) -> Column | None:
     return cast_to(to_column(text.decode(), f"default of column {field.name}"), field)
 
 
+def null_of(field: Field) -> Column:
+    """Return a null of the type of a column."""
+    from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+    return cast_to(F.lit(None), field)
+
+
 def with_defaults(source: DataFrame, schema: Schema) -> DataFrame:
     """Return new rows with the defaults of the columns that they leave out."""
     given = {name.lower() for name in source.columns}

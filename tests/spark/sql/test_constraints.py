@@ -231,18 +231,64 @@ def test_writes_by_path_and_streams(catalog: TestCatalog, tmp_path: Path) -> Non
     assert catalog.sql("SELECT count(*) FROM CAT.st") == [(2,)]
 
 
-@KNOWN
-def test_methods_that_run_jobs_of_their_own(catalog: TestCatalog) -> None:
-    catalog.sql("CREATE TABLE CAT.j (id INT, v INT, CONSTRAINT positive CHECK (id > 0))")
-    catalog.sql("INSERT INTO CAT.j VALUES (1, 1), (2, 2)")
-    table = LanceTable.forName(catalog.spark, f"{catalog.name}.j")
-    rows = catalog.spark.sql("SELECT 3 AS id, 3 AS v")
-    for call in (
-        lambda: table.update(set={"id": "id + 1"}),
-        lambda: table.replace_where(rows, "id = 1"),
-        lambda: table.merge(rows, "id").whenNotMatchedInsertAll().execute(),
+def test_methods_that_run_jobs_of_their_own(spark: Any, tmp_path: Path) -> None:
+    rows = [
+        {"id": 1, "v": 1, "s": {"n": 1, "m": 1}, "t": "a"},
+        {"id": 2, "v": 2, "s": {"n": 2, "m": 2}, "t": None},
+    ]
+    schema = "id INT, v INT, s STRUCT<n: INT, m: INT>, t STRING"
+    path = str(tmp_path / "t.lance")
+    new = spark.createDataFrame(rows, schema).coalesce(1)
+    new.write.format("lance").mode("append").save(path)
+    for name, check, columns in (
+        ("positive", "id > 0", (("id",),)),
+        ("small", "v + s.n < 10", (("v",), ("s", "n"))),
+        ("given", "t IS NOT NULL OR id = 2", ()),
     ):
-        refused(call, "constraint positive")
+        add_check(open_dataset(path)._table, Constraint(name, check, columns), CommitOptions())
+    table = LanceTable.forPath(spark, path)
+    version = open_dataset(path).version
+
+    def frame(*values: Any) -> Any:
+        return spark.createDataFrame([values], schema)
+
+    def merge(*values: Any) -> Any:
+        return table.alias("t").merge(frame(*values).alias("s"), "t.id = s.id")
+
+    for call, name in (
+        (lambda: table.update(set={"id": "id - 1"}), "positive id > 0 .*id : 0"),
+        (lambda: table.update(set={"v": "v + 8"}, mode="columns"), "small .* v : 9 s : {1, 1}"),
+        (lambda: table.update("id = 1", {"s.n": "9"}), "small"),
+        (lambda: table.update("id = 1", {"t": "null"}), "given"),
+        (lambda: table.replace_where(frame(1, 1, None, None), "id = 1"), "given"),
+        (lambda: table.replace_where(frame(1, 5, (5, 5), "b"), "id = 1"), "small"),
+        (lambda: merge(-3, 3, None, "b").whenNotMatchedInsertAll().execute(), "positive"),
+        (lambda: merge(1, 9, None, "b").whenMatchedUpdate(set={"v": "s.v"}).execute(), "small"),
+        (
+            lambda: merge(3, 9, None, "b").whenNotMatchedInsert(values={"id": "s.id"}).execute(),
+            "given",
+        ),
+        (
+            lambda: (
+                merge(3, 9, None, "b")
+                .whenMatchedUpdateAll()
+                .whenNotMatchedBySourceUpdate("t.id = 1", set={"v": "t.v + 8"})
+                .execute()
+            ),
+            "small",
+        ),
+    ):
+        refused(call, f"CHECK_CONSTRAINT_VIOLATION.* {name}")
+    assert open_dataset(path).version == version
     table.update(set={"v": "v + 1"})
-    table.delete("id = 2")
-    assert catalog.sql("SELECT * FROM CAT.j") == [(1, 2)]
+    table.replace_where(frame(2, 3, (6, 7), "c"), "id = 2")
+    merge(1, 4, None, "d").whenMatchedUpdate(set={"v": "s.v"}).whenNotMatchedInsertAll().execute()
+    merge(5, 5, None, "e").whenMatchedDelete().whenNotMatchedInsertAll().execute()
+    merge(6, 6, (1, 1), "f").whenNotMatchedInsertAll().whenNotMatchedBySourceDelete(
+        "t.id = 2"
+    ).execute()
+    assert lance.dataset(path).to_table().sort_by("id").to_pylist() == [
+        {"id": 1, "v": 4, "s": {"n": 1, "m": 1}, "t": "a"},
+        {"id": 5, "v": 5, "s": None, "t": "e"},
+        {"id": 6, "v": 6, "s": {"n": 1, "m": 1}, "t": "f"},
+    ]

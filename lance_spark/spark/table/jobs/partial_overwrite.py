@@ -30,11 +30,12 @@ from lance_spark.spark.job import Job, task_number
 from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
+from lance_spark.spark.table.checks import checked_rows, named_by, with_checks
 from lance_spark.spark.table.conditions import cast_to_field
 from lance_spark.spark.table.dataframes import (
     analysis_errors,
-    cast_to,
     named_columns,
+    null_of,
     text_of,
     to_column,
     with_defaults,
@@ -45,6 +46,7 @@ from lance_spark.spark.write.input import BackgroundWriter, InputConverter
 from lance_spark.spark.write.planning import check_types, map_columns
 from lance_spark.table.bases import folders
 from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.constraints import Constraint, conditions_on
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.manifest.manifest import Manifest
@@ -133,14 +135,16 @@ def replace_where(
 ) -> tuple[Manifest, ChangeResult]:
     """Replace rows of a version, once; see `LanceTable.replace_where`."""
     table = dataset._table
-    check_rows_changeable(table, data_files=True)
+    options = with_checks(options, table)
+    check_rows_changeable(table, data_files=True, checked=options.checked_constraints)
     source = with_defaults(source, table.schema)
     names = map_columns(source.columns, dataset.schema, table.store.display)
     schema = partial_schema(table, names)
     check_file_types(schema, table.manifest.data_storage_version)
     write_options = WriteOptions.parse({"path": handle.path})
     check_types(source.schema, write_options, names, input_schema(schema))
-    rows, shown = with_condition(handle, dataset, source, names, condition)
+    checks = conditions_on(table.manifest.message.config, None, table.store.display)
+    rows, shown = with_condition(handle, dataset, source, names, condition, checks)
     work = InsertRows(snapshot_of(table), tuple(names), shown, text_of(condition), job.tag)
     written = job.run_frame(rows, work, "write rows")
     fragments = [fragment for part in written for fragment in part]
@@ -158,6 +162,7 @@ def with_condition(
     source: DataFrame,
     names: Sequence[str],
     condition: str | Column,
+    checks: Sequence[Constraint] = (),
 ) -> tuple[DataFrame, tuple[str, ...]]:
     """Return a frame of new rows with the value of the condition.
 
@@ -165,6 +170,8 @@ def with_condition(
     ----------
     names : sequence of str
         For each column of the source, the column of the table.
+    checks : sequence of Constraint
+        Conditions of the table that the rows must meet.
 
     Returns
     -------
@@ -183,22 +190,23 @@ def with_condition(
     table = dataset._table
     new = {name: _NEW.format(index) for index, name in enumerate(names)}
     named = set(named_columns(dataset, condition))
-    fields = [field for field in table.schema.fields if field.name in named]
+    needed = named.union(named_by(checks, dataset.schema.names))
+    fields = [field for field in table.schema.fields if field.name in needed]
     # The condition sees values as the table will have them: cast, and null if they are missing.
     types = {name: item.dataType for name, item in zip(names, source.schema.fields, strict=True)}
     columns = [
         (
             cast_to_field(F.col(new[field.name]), types[field.name], field, by_name=True)
             if field.name in new
-            else cast_to(F.lit(None), field)
+            else null_of(field)
         ).alias(field.name)
         for field in fields
     ]
     written = [written_as(F.col(new_name), new_name, name) for name, new_name in new.items()]
-    rows = source.toDF(*new.values()).select(*written, *columns)
+    rows = checked_rows(source.toDF(*new.values()).select(*written, *columns), checks)
     if handle.alias_name is not None:
         rows = rows.alias(handle.alias_name)
-    shown = tuple(field.name for field in fields)
+    shown = tuple(field.name for field in fields if field.name in named)
     with analysis_errors("replace_where: condition"):
         is_met = to_column(condition, "replace_where: condition").alias("__met")
         checked = rows.select(*new.values(), *shown, is_met)

@@ -14,7 +14,7 @@ if a condition selects other rows when it is evaluated again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -31,9 +31,11 @@ from lance_spark.mutations.rows.update import can_rewrite_columns, columns_are_c
 from lance_spark.runner import abort_on_error
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.spark.job import Job, task_number
+from lance_spark.spark.quoting import quoted
 from lance_spark.spark.read.projection import finder
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
+from lance_spark.spark.table.checks import checked_rows, named_by, with_checks
 from lance_spark.spark.table.conditions import cast_to_field, matching_rows
 from lance_spark.spark.table.dataframes import by_fragment, cast_to, has_windows, to_column
 from lance_spark.spark.table.jobs.columns import rewrite_columns
@@ -42,6 +44,7 @@ from lance_spark.spark.table.merge.join import assigned_columns
 from lance_spark.spark.types.mapping import written_as
 from lance_spark.spark.write.input import InputConverter
 from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.constraints import Constraint, conditions_on
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
@@ -107,8 +110,12 @@ def update(
     by_name = {field.name: field for field in table.schema.fields}
     fields = [by_name[name] for name in assigned]
     written = {node.id for field in fields for node in field.walk()}
-    check_rows_changeable(table, data_files=True, written=written)
+    options = with_checks(options, table)
+    check_rows_changeable(
+        table, data_files=True, written=written, checked=options.checked_constraints
+    )
     check_types(table.schema, table.manifest.data_storage_version)
+    checks = conditions_on(table.manifest.message.config, assigned.keys(), table.store.display)
     blobs = [field.name for field in fields if has_blobs(field)]
     if blobs and mode == "columns":
         raise UnsupportedError(
@@ -133,7 +140,13 @@ def update(
     if mode in ("columns", "overlay"):
         in_order = not has_windows(condition, *assigned.values())
         rows = new_values(
-            handle, dataset, condition, assigned, fragments=matches, whole_fragments=in_order
+            handle,
+            dataset,
+            condition,
+            assigned,
+            checks,
+            fragments=matches,
+            whole_fragments=in_order,
         )
         fragments = matches or [
             fragment.id for fragment in counted_fragments(table.paths, table.manifest)
@@ -148,7 +161,7 @@ def update(
             ordered=in_order,
             overlay=mode == "overlay",
         )
-    rows = new_values(handle, dataset, condition, assigned, fragments=matches)
+    rows = new_values(handle, dataset, condition, assigned, checks, fragments=matches)
     if matches is not None and num_matches < _MIN_ROWS_PER_FRAGMENT * len(matches):
         # Otherwise each partition of the scan would write a small file.
         rows = by_fragment(rows, -(-num_matches // _ROWS_PER_FILE))
@@ -179,6 +192,7 @@ def new_values(
     dataset: Dataset,
     condition: str | Column | None,
     assigned: Mapping[str, str | Column],
+    checks: Sequence[Constraint] = (),
     *,
     fragments: Mapping[int, object] | None = None,
     whole_fragments: bool = False,
@@ -187,20 +201,26 @@ def new_values(
 
     The values are cast to the types of their columns, with children of structs by name.
 
+    - `checks`: Conditions that the new rows must meet.
+
     Raises InvalidInputError: Spark cannot analyse the condition or a value. Raises
     SchemaMismatchError: a struct has names of its column in other places, and other names.
     """
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
     ids = None if fragments is None else list(fragments)
+    named = named_by(checks, dataset.schema.names)
+    # Values that the rows keep, and that a condition names.
+    unchanged = [quoted(name) for name in named if name not in assigned]
     rows = matching_rows(
         handle,
         dataset,
         condition,
         *assigned.values(),
+        *map(F.col, unchanged),
         fragments=ids,
         whole_fragments=whole_fragments,
-        labels=[f"set[{name!r}]" for name in assigned],
+        labels=[*(f"set[{name!r}]" for name in assigned), *unchanged],
     )
     by_name = {field.name: field for field in dataset._table.schema.fields}
     fields = [by_name[name] for name in assigned]
@@ -209,16 +229,19 @@ def new_values(
     if any(field.children for field in fields):
         # Children of structs are matched by name, for which their types must be known. Spark
         # evaluates each value once, although a cast can name it several times.
-        rows = rows.select(ROW_ADDRESS.name, *map(_aliased, values, names))
+        rows = rows.select(ROW_ADDRESS.name, *map(_aliased, values, names), *unchanged)
         values = [
             cast_to(F.col(name), field)
             if has_blobs(field)
             else cast_to_field(F.col(name), given.dataType, field, by_name=False)
-            for name, given, field in zip(names, rows.schema.fields[1:], fields, strict=True)
+            for name, given, field in zip(names, rows.schema.fields[1:], fields, strict=False)
         ]
     else:
         values = list(map(cast_to, values, fields))
-    return rows.select(ROW_ADDRESS.name, *map(written_as, values, names, assigned))
+    written = [ROW_ADDRESS.name, *names]
+    rows = rows.select(written[0], *map(written_as, values, names, assigned), *unchanged)
+    new = [F.col(new).alias(name) for name, new in zip(assigned, names, strict=True)]
+    return checked_rows(rows.select("*", *new), checks, kept=written) if checks else rows
 
 
 def _aliased(value: Column, name: str) -> Column:

@@ -14,7 +14,7 @@ number of partitions at run time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,10 +24,13 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.assignments import name_parts
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.spark.job import parallelism
+from lance_spark.spark.quoting import quoted
 from lance_spark.spark.read.projection import find_exactly, finder
-from lance_spark.spark.table.dataframes import default_of, is_named, to_column
+from lance_spark.spark.table.checks import checked_rows, named_by
+from lance_spark.spark.table.dataframes import default_of, is_named, null_of, to_column
 from lance_spark.spark.table.merge.join import (
     ADDRESS,
+    CLAUSE,
     SOURCE_COLUMN,
     TARGET,
     VALUE,
@@ -41,6 +44,8 @@ from lance_spark.spark.table.merge.join import (
     kept_source,
     key_tree,
 )
+from lance_spark.table.constraints import Constraint, conditions_on
+from lance_spark.table.open import OpenTable
 from lance_spark.table.rows.addresses import OFFSET_BITS
 
 if TYPE_CHECKING:
@@ -89,6 +94,8 @@ def merge_frame(
 ) -> MergeFrame:
     """Return the joined frame of a merge into a version.
 
+    Its rows meet the conditions of the table, or raise an error.
+
     - `clauses`: In the order in which they are tried.
     - `key`: The primary key of the table; see `primary_key`.
     - `unchanged`: Columns that updates with all columns of the source do not write.
@@ -108,21 +115,73 @@ def merge_frame(
     values = [
         _clause_values(schema, alias, clause, source_indexes, unchanged, find) for clause in clauses
     ]
-    names = tuple(name for name in schema.names if any(name in columns for columns in values))
+    written = [tuple(columns) for columns in values]
+    names = tuple(name for name in schema.names if any(name in columns for columns in written))
+    checks = _conditions(dataset._table, clauses, names)
+    named = named_by(checks, schema.names)
+    for clause, columns in zip(clauses, values, strict=True):
+        if clause.action is not Action.DELETE:
+            columns.update(_other_values(schema, alias, clause, set(named) - columns.keys()))
+    read = (*names, *(name for name in named if name not in names))
     indexes = sorted(source_indexes.values())
     needs_all = any(clause.rows is Rows.NOT_MATCHED_BY_SOURCE for clause in clauses)
     kept = None if needs_all else kept_source(source, dataset)
     join = MergeJoin(handle, dataset, kept or source, condition, clauses, values, indexes)
-    rows = join.rows(names)
+    rows = join.rows(read)
     tree = None if kept is None else key_tree(rows, kept, dataset)
     if tree is not None:
-        rows = replace(join, filter_tree=tree).rows(names)
+        rows = replace(join, filter_tree=tree).rows(read)
+    if checks:
+        rows = _checked(rows, checks, clauses, read, len(names))
     rows = _distributed(handle.spark, rows, clauses, names, key)
     task_clauses = tuple(
-        TaskClause(clause.action, tuple(columns), clause.condition is not None)
-        for clause, columns in zip(clauses, values, strict=True)
+        TaskClause(clause.action, columns, clause.condition is not None)
+        for clause, columns in zip(clauses, written, strict=True)
     )
     return MergeFrame(rows, names, task_clauses)
+
+
+def _conditions(
+    table: OpenTable, clauses: Sequence[Clause], names: Sequence[str]
+) -> tuple[Constraint, ...]:
+    """Return the conditions that rows of a merge may not meet.
+
+    - `names`: Columns that the clauses write.
+    """
+    inserts = any(clause.action is Action.INSERT for clause in clauses)
+    config = table.manifest.message.config
+    return tuple(conditions_on(config, None if inserts else names, table.store.display))
+
+
+def _other_values(
+    schema: Schema, alias: str, clause: Clause, names: Collection[str]
+) -> dict[str, Column]:
+    """Return the values of columns that a clause does not write, for conditions that name them."""
+    if clause.action is Action.UPDATE:
+        return {name: _col(quoted(alias, name)) for name in names}
+    fields = (field for field in schema.fields if field.name in names)
+    return {field.name: null_of(field) for field in fields}
+
+
+def _checked(
+    rows: DataFrame,
+    checks: Sequence[Constraint],
+    clauses: Sequence[Clause],
+    read: Sequence[str],
+    num_written: int,
+) -> DataFrame:
+    """Return the rows that meet conditions, with the values that clauses write.
+
+    - `read`: The columns of the values: those that clauses write, and others.
+    """
+    deletes = [number for number, clause in enumerate(clauses) if clause.action is Action.DELETE]
+    named = (_col(VALUE.format(index)).alias(name) for index, name in enumerate(read))
+    return checked_rows(
+        rows.select("*", *named),
+        checks,
+        kept=rows.columns[: len(rows.columns) - len(read) + num_written],
+        unless=_col(CLAUSE).isin(deletes) if deletes else None,
+    )
 
 
 def column_of(

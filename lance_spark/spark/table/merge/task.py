@@ -27,6 +27,7 @@ from lance_spark.runner import abort_on_error
 from lance_spark.spark.job import Job
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
+from lance_spark.spark.table.checks import with_checks
 from lance_spark.spark.table.dataframes import named_columns
 from lance_spark.spark.table.jobs.find_rows import STEP
 from lance_spark.spark.table.merge.join import Action, TaskClause
@@ -219,7 +220,9 @@ def merge(
         The new version, or this version if nothing changed.
     """
     table = dataset._table
-    check_rows_changeable(table, data_files=True)
+    # The frame checks the conditions that a clause may break.
+    options = with_checks(options, table)
+    check_rows_changeable(table, data_files=True, checked=options.checked_constraints)
     check_types(table.schema, table.manifest.data_storage_version)
     key = primary_key(table.schema)
     frame = merge_frame(handle, dataset, source, condition, clauses, key, unchanged)
