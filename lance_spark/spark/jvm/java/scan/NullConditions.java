@@ -41,15 +41,20 @@ final class NullConditions extends Replacing {
 
   static boolean readsOurs(LogicalPlan plan) {
     for (Iterator i = plan.collectLeaves().iterator(); i.hasNext(); ) {
-      Object leaf = i.next();
-      boolean isNamed =
-          leaf instanceof DataSourceV2Relation
-              && ((DataSourceV2Relation) leaf).table() instanceof NamedTable;
-      if (isNamed || PushDownRule.isOurs(leaf)) {
+      if (isOurs(i.next())) {
         return true;
       }
     }
     return false;
+  }
+
+  /** Returns whether a leaf is a table of ours, by path or by name, without push-down so far. */
+  static boolean isOurs(Object leaf) {
+    Object table =
+        leaf instanceof DataSourceV2Relation ? ((DataSourceV2Relation) leaf).table() : null;
+    return table instanceof NamedTable
+        || table instanceof RequestTable
+        || PushDownRule.isOurs(leaf);
   }
 
   static class Wrapping extends Replacing {

@@ -1,11 +1,13 @@
 package org.lancespark;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
+import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.connector.catalog.Table;
@@ -30,12 +32,20 @@ public class PushDownRule extends Rule {
   static final String FORMAT = "lance";
 
   public TreeNode apply(TreeNode plan) {
+    if (!isEnabled()) {
+      return plan;
+    }
+    if (!(plan instanceof Subquery)) {
+      return (TreeNode) replaced(MergedSubqueries.putBack((LogicalPlan) plan));
+    }
+    Subquery subquery = MergedSubqueries.setAside((Subquery) plan);
+    return (TreeNode) (subquery == plan ? replaced(subquery) : subquery);
+  }
+
+  private static LogicalPlan replaced(LogicalPlan plan) {
     try {
       JobDescription.dropOld();
-      if (!isEnabled()) {
-        return plan;
-      }
-      LogicalPlan marked = CopiedBlobs.marked((LogicalPlan) plan);
+      LogicalPlan marked = CopiedBlobs.marked(plan);
       marked = NullConditions.hidden(SelectiveFilter.inSubqueries(marked));
       Set joined = SelectiveFilter.joinedLeaves(marked);
       Map clustering = ClusteringColumns.ofLeaves(marked);
@@ -44,7 +54,7 @@ public class PushDownRule extends Rule {
       if (!SparkRelease.passesExpressions()) {
         marked = Failures.keptInOrder(marked);
       }
-      return (TreeNode) marked.transform(new Replacement(joined, clustering, computed));
+      return (LogicalPlan) marked.transform(new Replacement(joined, clustering, computed));
     } catch (Exception e) {
       Log.leftToSpark("plans", e);
     } catch (LinkageError e) {
@@ -58,7 +68,7 @@ public class PushDownRule extends Rule {
     List all = new ArrayList();
     for (Iterator i = plan.collectLeaves().iterator(); i.hasNext(); ) {
       Object leaf = i.next();
-      if (isOurs(leaf)) {
+      if (isOurs(leaf) || isReplaced(leaf)) {
         all.add(((DataSourceV2Relation) leaf).options().asCaseSensitiveMap());
       } else if (leaf instanceof DataSourceV2Relation
           && ((DataSourceV2Relation) leaf).table() instanceof NamedTable) {
@@ -90,6 +100,19 @@ public class PushDownRule extends Rule {
     return table instanceof PythonTable
         && table.name().equalsIgnoreCase(FORMAT)
         && !readsChanges(relation.options());
+  }
+
+  /** Returns whether the rule has replaced a table. */
+  private static boolean isReplaced(Object leaf) {
+    return leaf instanceof DataSourceV2Relation
+        && ((DataSourceV2Relation) leaf).table() instanceof RequestTable;
+  }
+
+  /** Returns a plan whose tables by path send requests, so that those of equal paths are equal. */
+  static LogicalPlan withRequests(LogicalPlan plan) {
+    Replacement replacement =
+        new Replacement(Collections.emptySet(), Collections.emptyMap(), Collections.emptySet());
+    return (LogicalPlan) plan.transform(replacement);
   }
 
   static boolean isEnabled() {

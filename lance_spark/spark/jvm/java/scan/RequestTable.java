@@ -69,15 +69,14 @@ public class RequestTable implements Table, SupportsRead {
 
   /**
    * Equal tables with equal options have the same rows: Spark then reads equal scans of a query once.
-   * The options of a table of a catalog say where it is.
+   * The options say where a table is, also if a query names its path more than once.
    */
   public boolean equals(Object other) {
     if (!(other instanceof RequestTable) || ((RequestTable) other).snapshot != snapshot) {
       return false;
     }
     RequestTable that = (RequestTable) other;
-    boolean areNamed = isNamed && that.isNamed;
-    return areNamed ? that.schema().equals(schema()) : that.python == python;
+    return that.isNamed == isNamed && that.schema().equals(schema());
   }
 
   public int hashCode() {

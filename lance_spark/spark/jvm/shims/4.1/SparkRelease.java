@@ -4,9 +4,11 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.analysis.NamedRelation;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.optimizer.MergeScalarSubqueries$;
 import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.Origin;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
@@ -85,6 +87,11 @@ final class SparkRelease {
   /** Returns a table of a catalog, which Spark 4.2 and later ask for the changes it supports. */
   static NamedTable namedTable(LanceCatalog catalog, Identifier identifier, Map reply) {
     return new NamedTable(catalog, identifier, reply);
+  }
+
+  /** Returns Spark's rule that merges subqueries. */
+  static Rule mergingOfSubqueries() {
+    return MergeScalarSubqueries$.MODULE$;
   }
 
   /** Returns the text of an expression as Spark names columns. */

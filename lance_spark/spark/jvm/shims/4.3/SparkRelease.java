@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.plans.logical.AppendData$;
 import org.apache.spark.sql.catalyst.plans.logical.InsertOnlyMerge;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.NearestByJoin;
+import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.Origin;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
@@ -18,6 +19,7 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingPartitionReaderFactory;
+import org.apache.spark.sql.execution.planmerging.MergeSubplans$;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.util.AccumulatorV2;
@@ -87,6 +89,11 @@ final class SparkRelease {
   /** Returns a table of a catalog, which Spark 4.2 and later ask for the changes it supports. */
   static NamedTable namedTable(LanceCatalog catalog, Identifier identifier, Map reply) {
     return new EvolvingTable(catalog, identifier, reply);
+  }
+
+  /** Returns Spark's rule that merges subqueries. */
+  static Rule mergingOfSubqueries() {
+    return MergeSubplans$.MODULE$;
   }
 
   /** Returns the text of an expression as Spark names columns. */

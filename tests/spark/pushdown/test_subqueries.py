@@ -1,0 +1,114 @@
+"""Aggregates in subqueries over the same rows: one scan has them, and Parquet gives the values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.support.tables.beside_parquet import write_beside_parquet
+
+ROWS = 300
+
+
+def rows_of(number: int) -> pa.Table:
+    rng = np.random.default_rng(number)
+    ids = np.arange(number * ROWS, (number + 1) * ROWS)
+    cents = [Decimal(int(value)).scaleb(-2) for value in rng.integers(-9999, 9999, ROWS)]
+    return pa.table(
+        {
+            "id": ids,
+            "k": pa.array(rng.integers(0, 50, ROWS).astype(np.int32), mask=ids % 7 == 2),
+            "cents": pa.array(cents, pa.decimal128(7, 2), mask=ids % 11 == 3),
+            "x": rng.integers(0, 9, ROWS) / 4,
+            "word": [f"w{value}" for value in rng.integers(0, 30, ROWS)],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    folder = tmp_path_factory.mktemp("subqueries")
+    return write_beside_parquet(folder, [rows_of(number) for number in range(2)], {})
+
+
+def some(*aggregates: str, where: str = "where k < 20", table: str = "t") -> str:
+    return ", ".join(f"(select {aggregate} from {table} {where})" for aggregate in aggregates)
+
+
+IN_TABLE = some("sum(k)", "min(cents)", "count(x)")
+#: Queries, and how many scans of the table they have.
+QUERIES = {
+    f"select {IN_TABLE}": 1,
+    # Parts of expressions, with aggregates that a scan takes and others.
+    f"select case when (select count(*) from t where k < 20) > 3 then {some('avg(cents)')} "
+    f"else {some('avg(x)')} end, {some('count(distinct word)', '0.5 * max(cents)')}": 1,
+    # A scan for each condition; equal ones are written in other ways.
+    f"select {some('sum(k)', 'max(x)')}, {some('sum(k)', 'max(k)', where='where k > 40')}, "
+    f"{some('min(id)', where='where 20 > k')}": 2,
+    # Metadata know the count; the others have no condition.
+    f"select {some('count(*)', 'sum(k)', 'avg(cents)', where='')}": 2,
+    f"select {some('sum(k)')}": 1,
+    # Spark sorts rows for the largest string, and not for the others.
+    f"select {some('sum(k)', 'count(*)', 'max(word)', where='where k > 1000')}": 2,
+    f"select {some('count(*)', 'sum(k)', where='where k > null')}": 0,
+    # Subqueries in the conditions of others, and of a subquery that is not merged.
+    "select count(*) from t a where x > (select avg(x) from t b where k > "
+    f"{some('avg(k)', where='where id < 99')} and k < {some('max(k)', where='where id < 99')})": 3,
+    f"select id from t where id in (select a.id from t a join t b on a.id = b.id "
+    f"where a.x > {some('avg(x)')} and b.x < {some('max(x)')} + 9)": 4,
+    f"select id from t where k in ({some('max(k)')[1:-1]}) or k in ({some('min(k)')[1:-1]})": 3,
+    f"select k, count(*) from t group by k having count(*) > {some('avg(k)')} - 11 "
+    f"and count(*) > {some('min(k)')}": 2,
+    "select id, (select count(*) from t b where b.k = a.k and b.id < a.id), "
+    f"(select sum(k) from t b where b.k = a.k), {IN_TABLE} from t a where id < 9": None,
+    # Other rows in each.
+    f"select {some('sum(id)', 'count(*)', where='where rand() < 2')}": 2,
+    f"select * from ({some('sum(k) s')[1:-1]}) cross join ({some('count(*) c', where='')[1:-1]})": 2,
+    f"select {some('count(*) filter (where x > 1)', 'sum(k) filter (where x < 1)')}": 1,
+    "with a as (select * from t where k < 20) "
+    f"select {some('sum(k)', 'max(id)', where='', table='a')} from a limit 3": None,
+}
+
+
+def scans(frame: Any) -> int:
+    """Return how many different scans a plan has."""
+    text = frame._jdf.queryExecution().executedPlan().toString()
+    return len(set(re.findall(r"lance pushdown (.*?) partitions", text)))
+
+
+def values(frame: Any) -> list[str]:
+    return sorted(repr(tuple(row)) for row in frame.collect())
+
+
+def test_subqueries_over_the_same_rows_have_one_scan(
+    spark: Any, pushdown: Callable[..., None], paths: tuple[str, str]
+) -> None:
+    expected = {}
+    spark.read.parquet(paths[1]).createOrReplaceTempView("t")
+    for query in QUERIES:
+        expected[query] = values(spark.sql(query))
+    spark.read.format("lance").load(paths[0]).createOrReplaceTempView("t")
+    for local in (False, True):
+        pushdown(True, local)
+        frames = {query: spark.sql(query) for query in QUERIES}
+        if not local:
+            assert {query: QUERIES[query] and scans(frames[query]) for query in QUERIES} == QUERIES
+        assert {query: values(frame) for query, frame in frames.items()} == expected
+
+
+def test_a_path_that_a_query_names_twice_is_one_table(
+    spark: Any, pushdown: Callable[..., None], paths: tuple[str, str]
+) -> None:
+    pushdown(True, False)
+    table = f"lance.`{paths[0]}`"
+    frame = spark.sql(f"select {some('sum(k)', 'max(x)', table=table)}")
+    assert scans(frame) == 1
+    rows = spark.read.parquet(paths[1]).where("k < 20")
+    assert values(frame) == values(rows.selectExpr("sum(k)", "max(x)"))
