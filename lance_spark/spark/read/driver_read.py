@@ -194,7 +194,8 @@ def _decoded_fields(plan: Plan, partitions: Sequence[LancePartition]) -> list[Fi
 def _decoded_bytes(plan: Plan, partitions: Sequence[LancePartition]) -> int | None:
     """Return about how many bytes these fields have in Spark; None if it is unknown."""
     read = Schema(tuple(_decoded_fields(plan, partitions)))
-    return estimated_size(plan.dataset.fragments, _num_rows(partitions), read, plan.known)
+    rows = _num_rows(partitions)
+    return estimated_size(plan.dataset.fragments, rows, read, plan.known, in_one_column=True)
 
 
 def _blobs_are_small(plan: Plan, partitions: Sequence[LancePartition]) -> bool:

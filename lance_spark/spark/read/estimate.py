@@ -7,7 +7,8 @@ large than too small:
 | --- | --- |
 | numbers, dates, decimals, booleans | the size in Spark |
 | vectors | the number of elements times the size of one |
-| strings, bytes, lists, maps | 20, or thrice their bytes in the data files if that is more |
+| strings, bytes, lists, maps | 20, or thrice their bytes in the data files if that is more: each |
+| | such column counts for an equal share of the bytes of a row |
 | blobs | unknown: they are stored in other files |
 
 Each row takes 8 bytes more.
@@ -127,22 +128,34 @@ _SAMPLE = 1_000
 
 
 def estimated_size(
-    fragments: Sequence[Fragment], rows: int, read: Schema, table: Schema
+    fragments: Sequence[Fragment],
+    rows: int,
+    read: Schema,
+    table: Schema,
+    *,
+    in_one_column: bool = False,
 ) -> int | None:
     """Return the bytes that rows take in Spark; None if a size is unknown.
 
     - `fragments`: All fragments of the table.
     - `rows`: Number of rows that the scan returns.
     - `read`: Columns that the scan returns.
+    - `in_one_column`: Whether one of these columns may have all bytes of a row.
     """
     if any(node.is_blob and has_bytes(node) for field in read.fields for node in field.walk()):
         return None
     widths = [_width(field.to_arrow().type) for field in read.fields]
-    total = rows * (_ROW_OVERHEAD + sum(width for width, _ in widths))
-    if all(fixed for _, fixed in widths):
-        return int(total)
+    fixed = _ROW_OVERHEAD + sum(width for width, is_fixed in widths if is_fixed)
+    varying = [width for width, is_fixed in widths if not is_fixed]
+    if not varying:
+        return int(rows * fixed)
     stored = _stored_row_bytes(fragments, table.fields)
-    return None if stored is None else int(total + rows * INFLATION * stored)
+    if stored is None:
+        return None
+    if not in_one_column:
+        every = sum(not _width(field.to_arrow().type)[1] for field in table.fields)
+        stored *= len(varying) / max(every, len(varying))
+    return int(rows * (fixed + max(sum(varying), INFLATION * stored)))
 
 
 def _width(dtype: pa.DataType) -> tuple[float, bool]:

@@ -82,6 +82,16 @@ def test_sizes_are_never_too_small(tmp_path: Path) -> None:
         assert meant <= answer.size <= 8 * meant + 200_000
     assert ask(uri, ["vector"], {}).size < 270_000
     assert ask(uri, [], {}).size == 8000
+    # Of columns alike, each counts for its share: Spark then broadcasts what it would of Parquet.
+    names = [f"name{number}" for number in range(9)]
+    texts = {
+        name: [random_text[i * 90 + number * 10 :][:10] for i in range(1000)]
+        for number, name in enumerate(names)
+    }
+    lance.write_dataset(pa.table(texts), str(tmp_path / "names.lance"))
+    sizes = [ask(str(tmp_path / "names.lance"), names[:count], {}).size for count in (1, 3, 9)]
+    limits = zip((1, 3, 9), sizes, strict=True)
+    assert all(10_000 * count <= size <= 60_000 * count for count, size in limits)
 
 
 def test_planning_opens_no_data_file(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
