@@ -228,8 +228,8 @@ class ReadFields(TargetFields):
     )
     driver_read_bytes: int = option(
         number(0),
-        "the largest size in Spark of the columns of a query that is answered while it is planned, "
-        "without tasks: 128 MiB by default, never if 0. Only with "
+        "the largest size in Spark of the columns that all scans of a query read while it is "
+        "planned, without tasks: 128 MiB by default, never if 0. Only with "
         "[push-down](../explanation/push-down.md#small-queries)",
         DEFAULT_DRIVER_READ_BYTES,
     )

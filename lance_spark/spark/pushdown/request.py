@@ -27,6 +27,7 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | `clustering` | list of lists of column names, for each join, aggregate or window the columns by |
 | | which rows meet, the nearest first: only there if the reply may have keys (`partition_keys`) |
 | `counts` | true if tasks report what they read (`read_counts`) |
+| `spent` | number of bytes of columns that the driver has read for other scans of the query |
 | `query` | a random text, the same in all requests of a query that reads several tables |
 | `keys` | list of trees: the driver may leave out rows for which one is not true. If it does not |
 | | read the rows itself, they count for nothing |
@@ -56,6 +57,7 @@ A reply (`lance_spark.spark.replies`) takes the place of the first partition:
 | `unread` | a warning about rows that are not read, or null |
 | `keys` | null, or a list of `{"column": name}`, or of `{"column": name, "buckets": N}` for the |
 | | bucket of a column: the rows of each partition have the same value of each key |
+| `spent` | number of bytes of columns that the driver has read for this scan |
 | `data` | what the data of the reply are, as an Arrow stream: "rows" if the driver has read them |
 | | (`driver_read`), one row for aggregates; "keys" for the values of the keys, a row for each |
 | | partition; null if there are none |
@@ -106,6 +108,7 @@ _KEYS = {
     "query",
     "locators",
     "keys",
+    "spent",
 }
 #: Settings of approximate answers, by the keys of `nearest`.
 _SETTINGS = {
@@ -224,6 +227,7 @@ class PushedScan:
     - `query`: By which requests of one query know each other, if the query reads several tables.
     - `others`: The options of tables that the query reads later.
     - `keys`: Trees of conditions of keys for a read on the driver.
+    - `spent`: Bytes of columns that the driver has read for other scans of the query.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -245,6 +249,7 @@ class PushedScan:
     query: str | None = None
     others: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     keys: tuple[dict[str, Any], ...] = ()
+    spent: int = 0
 
     @classmethod
     def parse(cls, text: str) -> PushedScan:
@@ -280,6 +285,9 @@ class PushedScan:
             raise refused("packed is not a list of names", packed)
         if packed and "aggregates" in parts:
             raise refused("aggregates have no columns to pack", packed)
+        spent = parts.get("spent", 0)
+        if type(spent) is not int or spent < 0:
+            raise refused("spent is not a number of bytes", spent)
         version = parts.get("at")
         settings = parts.get("settings")
         return cls(
@@ -301,6 +309,7 @@ class PushedScan:
             locators=_locators(parts["locators"]) if "locators" in parts else None,
             query=parts["query"] if isinstance(parts.get("query"), str) else None,
             keys=tuple(_objects("keys", parts)),
+            spent=spent,
         )
 
 

@@ -9,7 +9,7 @@ stream:
 | rows without filters, or without nulls | they are at most 10,000 rows, of 4 MiB in Spark |
 | filtered rows, aggregates | at most 2,000 rows result, of 4 MiB in Spark; 10,000 if indexes show |
 | | how many; the columns to decode have at most `driver_read_bytes` in Spark (128 MiB by |
-| | default) |
+| | default), with those that the driver has read for other scans of the query |
 | rows with keys of a MERGE | at most as many rows as keys and 1,000 more result, of 16 MiB in |
 | | Spark; the columns to decode have at most `driver_read_bytes` |
 | rows of a vector search | at most 10,000 rows result, of 4 MiB in Spark, of a search that |
@@ -104,23 +104,26 @@ def read_on_driver(
     size: int | None,
     schema: StructType,
     read_rows: _ReadRows,
-) -> bytes | None:
+) -> tuple[bytes | None, int]:
     """Read the rows of all partitions of a plan, if they are few.
 
     - `size`: Maximum number of bytes of their rows, if it is known.
     - `read_rows`: Returns the rows of a partition, as a task would. Several threads call it.
 
-    Returns an Arrow stream; None if tasks are to read the rows.
+    Returns an Arrow stream, or None if tasks are to read the rows; and about how many bytes of
+    columns were read.
     """
     budget = plan.options.driver_read_bytes
     if plan.request.tasks or budget == 0:
-        return None
+        return None, 0
+    spent = 0
     try:
         if not _is_small(plan, partitions, size, budget):
-            return None
+            return None, 0
         limit = plan.request.limit
         is_bounded = bool(plan.request.aggregates) or (limit or _MAX_ROWS) <= _MAX_FILTERED_ROWS
-        is_bounded = is_bounded or plan.options.is_search or partitions[0].search_cost is not None
+        is_search = plan.options.is_search or partitions[0].search_cost is not None
+        is_bounded = is_bounded or is_search
         is_bounded = is_bounded or _load_blobs(partitions) or bool(plan.request.keys)
         threads = _threads(plan)
         max_rows = _MAX_ROWS
@@ -129,12 +132,14 @@ def read_on_driver(
         if not is_bounded and _is_decided_by_indexes(plan, partitions):
             max_rows = _MAX_ROWS
             if _num_rows(partitions) > max_rows:
-                return None
+                return None, 0
         elif not is_bounded and _leaves_many_rows(plan, partitions, read_rows, threads):
-            return None
-        return _read(plan.request, partitions, schema, read_rows, threads, max_rows)
+            return None, 0
+        if not is_search and _decoded_fields(plan, partitions):
+            spent = _decoded_bytes(plan, partitions) or 0
+        return _read(plan.request, partitions, schema, read_rows, threads, max_rows), spent
     except (_TooLargeError, LanceError, OSError, MemoryError, pa.ArrowException):
-        return None
+        return None, spent
 
 
 def _threads(plan: Plan) -> int:
@@ -167,7 +172,7 @@ def _is_small(
     rows = sum(task.num_rows for task in tasks)
     if decoded:
         bytes_read = _decoded_bytes(plan, partitions)
-        if bytes_read is None or bytes_read > budget:
+        if bytes_read is None or bytes_read + plan.request.spent > budget:
             return False
         return not has_blobs or _blobs_are_small(plan, partitions)
     if plan.request.aggregates or not tasks:

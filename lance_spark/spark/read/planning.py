@@ -109,6 +109,7 @@ class PlanReply(InputPartition):
     - `fresh`: How many SSTables and WAL entries of a MemWAL are read.
     - `unread`: A warning about rows that are not read.
     - `keys`: The keys of the partitions, whose values the stream has.
+    - `spent`: Bytes of columns that the driver has read.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class PlanReply(InputPartition):
         fresh: tuple[int, int] | None = None,
         unread: str | None = None,
         keys: list[dict[str, Any]] | None = None,
+        spent: int = 0,
     ) -> None:
         data = None if stream is None else "rows" if keys is None else "keys"
         self.has_rows = data == "rows"
@@ -145,6 +147,7 @@ class PlanReply(InputPartition):
                 fresh=fresh,
                 unread=unread,
                 keys=keys,
+                spent=spent,
                 data=data,
             )
         )

@@ -282,9 +282,9 @@ class LanceReader(TaskObject, DataSourceReader):
         are_many = bool(request.groups) and has_many_groups(
             plan, partitions, self.spark_schema, self._rows
         )
-        stream = None
+        stream, spent = None, 0
         if not are_many:
-            stream = read_on_driver(plan, partitions, size, self.spark_schema, self._rows)
+            stream, spent = read_on_driver(plan, partitions, size, self.spark_schema, self._rows)
         ordered = plan.reported_order if stream is None else ()
         keys = None
         if stream is None and request.clustering:
@@ -305,6 +305,7 @@ class LanceReader(TaskObject, DataSourceReader):
             fresh_sources(partitions) if self.options.fresh else None,
             unread_rows(dataset, self.options),
             keys,
+            spent,
         )
         return [reply, *partitions]
 

@@ -141,6 +141,22 @@ def test_options_that_disable_reads_on_the_driver(
         read(driver_read_bytes=-1)
 
 
+def test_the_scans_of_a_query_share_the_bytes(
+    read: Callable[..., Any], local: Switch, table: str
+) -> None:
+    def counts(driver_read_bytes: int) -> tuple[int, int]:
+        """Return how many scans the driver reads, and how many tasks read."""
+        frame = read(driver_read_bytes=driver_read_bytes)
+        first, second, third = (frame.where(f"id = {number}") for number in (5, 77, 999))
+        plan = plan_of(first.union(second).union(third))
+        return plan.count("LocalTableScan"), plan.count("BatchScan lance")
+
+    # The column has 0.6 MB in Spark, and each query has its own bytes.
+    assert counts(500_000) == (0, 3)
+    assert counts(1_000_000) == counts(1_000_000) == (1, 2)
+    assert counts(2_000_000) == (3, 0)
+
+
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("limit", [1, 9_899, 9_900, 9_901, 30_000, 39_600, 39_601, 100_000])
 def test_a_limit_is_exact_without_spark(

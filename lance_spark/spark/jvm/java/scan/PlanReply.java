@@ -169,6 +169,9 @@ final class PlanReply implements Cloneable {
     if (!Boolean.parseBoolean(SQLConf.get().getConfString(PushDownRule.LOCAL, "true"))) {
       complete.put("tasks", Boolean.TRUE);
     }
+    if (table.snapshot.spent() > 0) {
+      complete.put("spent", Long.valueOf(table.snapshot.spent()));
+    }
     if (table.snapshot.query() != null) {
       complete.put("query", table.snapshot.query());
     }
@@ -211,6 +214,7 @@ final class PlanReply implements Cloneable {
     if (header.get("unread") != null) {
       Log.once((String) header.get("unread"));
     }
+    table.snapshot.spend(((Number) header.get("spent")).longValue());
     List tasks = new ArrayList();
     while (pickles.hasNext()) {
       tasks.add(pickles.next());

@@ -35,6 +35,9 @@ final class Snapshot {
   /** Whether a request has had the options of the other tables. */
   private boolean areSent;
 
+  /** How many bytes of columns the driver has read for the query while it was planned. */
+  private long spent;
+
   /** The table whose rows the statement of the query changes, or null. */
   private final NamedTable changed;
 
@@ -117,6 +120,14 @@ final class Snapshot {
   /** Keeps the reply to a request for equal requests of the query. */
   synchronized void keep(Object request, PlanReply reply) {
     replies.put(request, reply);
+  }
+
+  synchronized long spent() {
+    return spent;
+  }
+
+  synchronized void spend(long bytes) {
+    spent += bytes;
   }
 
   /** Notes a table that the query reads. */
