@@ -40,6 +40,11 @@ class FixedWidthBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class LowHalves(FixedWidthBlock):
+    """The low 64 bits of values of 128 bits."""
+
+
+@dataclass(frozen=True, slots=True)
 class VariableWidthBlock:
     """Byte strings.
 
@@ -139,6 +144,8 @@ _SAMPLE = 1024
 _ROOM = 1.04
 _NO_BYTES = np.zeros(0, np.uint8)
 _DECIMAL_ALIGNMENT = 16
+#: Digits of the decimals that 64 bits hold.
+LONG_DIGITS = 18
 
 
 def with_each_column(
@@ -347,12 +354,52 @@ def decoded(array: pa.Array) -> pa.Array:
     return array.dictionary_decode() if pat.is_dictionary(array.type) else array
 
 
-def with_dictionaries(schema: pa.Schema, columns: Sequence[pa.Array]) -> pa.Schema:
-    """Return the schema of columns, some of which may be dictionary arrays of its types."""
+def with_kept_forms(schema: pa.Schema, columns: Sequence[pa.Array]) -> pa.Schema:
+    """Return the schema of columns, some of which may be dictionary arrays of its types, or
+    unscaled values of its decimals.
+    """
     for index, (field, column) in enumerate(zip(schema, columns, strict=True)):
-        if pat.is_dictionary(column.type) and not pat.is_dictionary(field.type):
+        is_kept = pat.is_dictionary(column.type) and not pat.is_dictionary(field.type)
+        if is_kept or (pat.is_int64(column.type) and is_short_decimal(field.type)):
             schema = schema.set(index, field.with_type(column.type))
     return schema
+
+
+def is_short_decimal(dtype: pa.DataType) -> bool:
+    """Return whether a type is a decimal128 of at most `LONG_DIGITS` digits."""
+    return bool(pat.is_decimal128(dtype)) and int(dtype.precision) <= LONG_DIGITS
+
+
+def unscaled(array: pa.Array) -> pa.Array:
+    """Return the unscaled values of short decimals, as int64.
+
+    decimal128       validity bitmap | low half, high half of each value
+    """
+    data = array.buffers()[1]
+    words = np.frombuffer(data, np.int64, 2 * (array.offset + len(array)))
+    # The high half repeats the sign of the low half.
+    low = np.ascontiguousarray(words[2 * array.offset :: 2])
+    return pa.Array.from_buffers(
+        pa.int64(), len(array), [validity_bitmap(array), pa.py_buffer(low)]
+    )
+
+
+def from_unscaled(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Return short decimals, from their unscaled values as int64."""
+    low = array.fill_null(0).to_numpy()
+    words = np.stack([low, low >> 63], axis=1)
+    return pa.Array.from_buffers(dtype, len(array), [validity_bitmap(array), pa.py_buffer(words)])
+
+
+def validity_bitmap(array: pa.Array) -> pa.Buffer | None:
+    """Return the validity bitmap of an array, starting at bit 0; None without nulls."""
+    bits = array.buffers()[0]
+    if bits is None or array.null_count == 0:
+        return None
+    start, bit = divmod(array.offset, 8)
+    if bit == 0:
+        return bits.slice(start) if start else bits
+    return bitmap(flags_of(np.frombuffer(bits, np.uint8), array.offset, len(array)))
 
 
 def items_at(items: pa.Array, positions: npt.NDArray[np.unsignedinteger]) -> pa.Array:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lance_spark._forks import ForkLock
 from lance_spark.encoding.rows import NO_ROWS, RowRanges, in_any
 from lance_spark.errors import error_context
-from lance_spark.file.dictionaries import preserve_dictionaries
+from lance_spark.file.dictionaries import preserve_dictionaries, unscaled_decimals
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
 from lance_spark.predicates.conditions import Condition
@@ -301,9 +301,26 @@ def with_dictionaries(task: ScanTask) -> ScanTask:
     """
     if any(piece.fragment.has_overlays for piece in task.slices):
         return task
-    filtered = {path[0].id for part in task.filters for path in part.paths}
-    fields = preserve_dictionaries(task.lance_schema.fields, filtered)
+    fields = preserve_dictionaries(task.lance_schema.fields, _filtered(task))
     return replace(task, lance_schema=replace(task.lance_schema, fields=fields))
+
+
+def with_unscaled(task: ScanTask) -> ScanTask:
+    """Return the task of the same rows, whose batches may have the unscaled values of decimals.
+
+    Decimals of at most 18 digits that no filter reads are int64 in the batches of files from
+    version 2.1 on.
+    """
+    # Searches put columns together by their types.
+    if type(task) is not ScanTask or any(piece.fragment.has_overlays for piece in task.slices):
+        return task
+    fields = unscaled_decimals(task.lance_schema.fields, _filtered(task))
+    return replace(task, lance_schema=replace(task.lance_schema, fields=fields))
+
+
+def _filtered(task: ScanTask) -> set[int]:
+    """Return the ids of the columns that the filters of a task read."""
+    return {path[0].id for part in task.filters for path in part.paths}
 
 
 def _ignore(_: int) -> None:

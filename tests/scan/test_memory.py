@@ -62,7 +62,7 @@ def test_a_window_of_many_columns_has_more_rows(tmp_path: Path) -> None:
     table = pa.table({f"c{number}": numbers for number in range(400)})
     dataset = lance_spark.write_dataset(table, tmp_path / "t")
     (fragment,) = dataset.fragments
-    for columns, least, most in ((64, 7, 8), (128, 15, 16), (400, 45, 50)):
+    for columns, least, most in ((3, 7, 8), (8, 15, 16), (64, 31, 32), (400, 45, 50)):
         schema = dataset._reader.select(table.column_names[:columns])
         with closing(FragmentReader(dataset._table.paths, fragment, schema)) as reader:
             assert least * MIB <= reader.window_rows() * columns * 8 <= most * MIB

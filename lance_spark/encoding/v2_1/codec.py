@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
+from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock, LowHalves
 from lance_spark.encoding.levels import IndexArray
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -116,6 +116,12 @@ class Codec:
         """
         return None
 
+    def decode_low(self, encoding: Any, chunks: Chunks) -> LowHalves | None:
+        """Return the low 64 bits of all values of 128 bits; None if it takes less time to decode
+        the values.
+        """
+        return None
+
     def decode_block(self, encoding: Any, data: Bytes, num_values: int) -> DataBlock:
         """Return the `num_values` values that one buffer holds."""
         raise UnsupportedEncodingError(f"encoding {self.name!r} cannot be used for a single buffer")
@@ -199,6 +205,12 @@ def decode_some(
     """Decode some values of mini-block chunks; see `Codec.decode_some`."""
     result, message = _split(encoding)
     return result.decode_some(message, chunks, entries)
+
+
+def decode_low(encoding: pb.CompressiveEncoding, chunks: Chunks) -> LowHalves | None:
+    """Decode the low halves of values of mini-block chunks; see `Codec.decode_low`."""
+    result, message = _split(encoding)
+    return result.decode_low(message, chunks)
 
 
 def decode_block(encoding: pb.CompressiveEncoding, data: Bytes, num_values: int) -> DataBlock:

@@ -14,7 +14,14 @@ import pyarrow as pa
 import pyarrow.types as pat
 from google.protobuf.message import DecodeError
 
-from lance_spark.encoding.blocks import bitmap, decoded, fixed_width, from_bytes, with_validity
+from lance_spark.encoding.blocks import (
+    bitmap,
+    decoded,
+    fixed_width,
+    from_bytes,
+    unscaled,
+    with_validity,
+)
 from lance_spark.encoding.levels import IndexArray, LayerSlots
 from lance_spark.encoding.meta import ColumnMeta, PageLocation, PageMeta
 from lance_spark.encoding.rows import Rows, expanded, split_rows
@@ -23,6 +30,7 @@ from lance_spark.encoding.v2_1.leaf_columns import (
     Leaf,
     child_fields,
     is_leaf,
+    is_unscaled,
     leaf_fields,
     storage_field,
 )
@@ -133,7 +141,9 @@ class StructuralField:
         return self._leaves[0] if is_leaf(storage_field(self._field)) else None
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
-        """Plan the reading of rows; the array has the field's type."""
+        """Plan the reading of rows; the array has the field's type, or a form of it that the field
+        allows: see `leaf_columns`.
+        """
         leaves = yield from gather_plans([leaf.read(rows) for leaf in self._leaves])
         array, _ = _build(self._field, 0, iter(leaves))
         if len(array) != len(rows):
@@ -156,6 +166,7 @@ class LeafReader:
         self._column = column
         self._file = file
         self._lengths = [page.num_rows for page in column.pages]
+        self._is_unscaled = is_unscaled(leaf.field)
         self._pages: dict[int, PageReader] = {}
         # Pages with the same description differ only in their buffers.
         self._models: dict[bytes, Any] = {}
@@ -194,7 +205,7 @@ class LeafReader:
         slots = page.slots(self._leaf.steps)
         if len(page.values) != slots[0].count:
             raise CorruptFileError(f"{len(page.values)} values for {slots[0].count} slots")
-        return LeafRows(page.values, tuple(slots))
+        return LeafRows(self._in_form(page.values), tuple(slots))
 
     def _plans(self, pieces: list[tuple[int, Rows]]) -> Iterator[ReadPlan[LeafRows]]:
         """Yield a plan for each page, or for several that are decoded together."""
@@ -250,8 +261,12 @@ class LeafReader:
         dtype = self._leaf.field.type
         data = np.frombuffer(b"".join(parts), np.uint8)
         count = len(data) * 8 // fixed_width(dtype)
-        values = from_bytes(data, count, dtype)
+        values = self._in_form(from_bytes(data, count, dtype))
         return LeafRows(values, (LayerSlots(count, None),) * len(self._leaf.steps))
+
+    def _in_form(self, values: pa.Array) -> pa.Array:
+        """Return the unscaled values of decimals, if these are wanted."""
+        return unscaled(values) if self._is_unscaled and pat.is_decimal(values.type) else values
 
     def _read_group(
         self, group: PageGroup | ScatteredRows, pieces: list[tuple[int, Rows]]
@@ -289,7 +304,7 @@ class LeafReader:
         slots = (
             LayerSlots(0, None, no_lengths if step.is_list else None) for step in self._leaf.steps
         )
-        return LeafRows(pa.array([], self._leaf.field.type), tuple(slots))
+        return LeafRows(self._in_form(pa.array([], self._leaf.field.type)), tuple(slots))
 
 
 def _joined(parts: list[LeafRows]) -> LeafRows:

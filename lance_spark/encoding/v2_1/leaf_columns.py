@@ -13,12 +13,15 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.blocks import holds_structs, is_packed
+from lance_spark.encoding.blocks import holds_structs, is_packed, is_short_decimal
 from lance_spark.encoding.levels import Step
 from lance_spark.encoding.meta import BLOB_KEY
 
 #: Metadata of a field whose values may be returned as a dictionary array. It is never stored.
 KEEP_DICTIONARY = b"lance-spark:keep-dictionary"
+#: Metadata of a field of short decimals that are returned as their unscaled values, of type int64.
+#: It is never stored.
+UNSCALED = b"lance-spark:unscaled"
 
 
 class Leaf(NamedTuple):
@@ -62,6 +65,11 @@ def is_blob(field: pa.Field) -> bool:
 def keeps_dictionary(field: pa.Field) -> bool:
     """Return whether the reader of a field accepts dictionary arrays of its values."""
     return bool(field.metadata) and KEEP_DICTIONARY in field.metadata
+
+
+def is_unscaled(field: pa.Field) -> bool:
+    """Return whether the reader of a field wants the unscaled values of its decimals."""
+    return bool(field.metadata) and UNSCALED in field.metadata and is_short_decimal(field.type)
 
 
 def is_leaf(field: pa.Field) -> bool:

@@ -16,8 +16,9 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding.blocks import nulls, with_dictionaries
+from lance_spark.encoding.blocks import nulls, with_kept_forms
 from lance_spark.encoding.rows import RowNumbers, Rows
+from lance_spark.encoding.v2_1.leaf_columns import is_unscaled
 from lance_spark.errors import UnsupportedEncodingError
 from lance_spark.file.arrays import holds_matrices, without_slices
 from lance_spark.file.blobs.fields import PLACE
@@ -181,7 +182,7 @@ def estimate_row_bytes(schema: pa.Schema, stored: Sequence[float | None]) -> flo
     """
     total = 0.0
     for field, stored_bytes in zip(schema, stored, strict=True):
-        width = fixed_width(field.type)
+        width = fixed_width(pa.int64() if is_unscaled(field) else field.type)
         if width is None:
             width = 16.0 + INFLATION * (stored_bytes or 0.0)
         total += width
@@ -194,10 +195,9 @@ def estimate_row_bytes(schema: pa.Schema, stored: Sequence[float | None]) -> flo
 #: Decoded bytes that a window aims at. Large enough that a decoder's fixed cost per call vanishes,
 #: small enough for a worker's memory.
 WINDOW_BYTES = 8 * 1024 * 1024
-#: A window of more columns has more bytes, up to `_WIDE_WINDOW_BYTES`: each column has a fixed cost
-#: in each window.
-_MANY_COLUMNS = 64
-_WIDE_WINDOW_BYTES = 64 * 1024 * 1024
+#: A window has at least so many bytes for each column, because each column has a fixed cost in each
+#: window: up to a maximum for some columns, and for many.
+_COLUMN_BYTES = ((2 * 1024 * 1024, 32 * 1024 * 1024), (128 * 1024, 64 * 1024 * 1024))
 #: Most rows of a window. Narrow columns would have too many chunks in a window otherwise.
 MAX_WINDOW_ROWS = 512 * 1024
 #: On a remote store, a window is larger by this factor: its requests run side by side.
@@ -321,7 +321,7 @@ class ColumnReader:
         ]
         if self._has_matrices:
             columns = list(map(without_slices, columns))
-        return pa.RecordBatch.from_arrays(columns, schema=with_dictionaries(self.arrow, columns))
+        return pa.RecordBatch.from_arrays(columns, schema=with_kept_forms(self.arrow, columns))
 
     def batches(self, window: Window, num_rows: int) -> Iterator[pa.RecordBatch]:
         """Build the batches of a window: several if its blobs have more than `WINDOW_BYTES`."""
@@ -361,8 +361,8 @@ class ColumnReader:
             max_rows = MAX_WINDOW_ROWS
             if not self._files.paths.store.is_local:
                 rows, max_rows = rows * _REMOTE_WINDOWS, _MAX_REMOTE_ROWS
-            many = min(WINDOW_BYTES * len(self.fields) / _MANY_COLUMNS, _WIDE_WINDOW_BYTES)
-            rows = max(rows, min(int(many / estimate), full_pages))
+            least = max(min(size * len(self.fields), most) for size, most in _COLUMN_BYTES)
+            rows = max(rows, min(int(least / estimate), full_pages))
             if rows >= ALIGNMENT * 2:
                 rows -= rows % ALIGNMENT
             self._window_rows = min(max(rows, 1), max_rows)

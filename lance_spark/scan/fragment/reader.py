@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.blocks import with_dictionaries
+from lance_spark.encoding.blocks import with_kept_forms
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.rows import NO_ROWS, RowNumbers, RowRanges, Rows, in_all
 from lance_spark.errors import (
@@ -656,7 +656,7 @@ class SelectiveReader:
             return
         columns = batch.columns[: len(fields)]
         result = pa.RecordBatch.from_arrays(
-            columns, schema=with_dictionaries(self._columns.arrow, columns)
+            columns, schema=with_kept_forms(self._columns.arrow, columns)
         )
         yield result if count == len(rows) else result.filter(pa.array(matches))
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding.blocks import with_dictionaries
+from lance_spark.encoding.blocks import with_kept_forms
 from lance_spark.encoding.levels import BoolArray, IndexArray
 from lance_spark.encoding.rows import RowNumbers, RowRanges, Rows, split_rows
 from lance_spark.encoding.v2_1.codec import bounds
@@ -647,7 +647,5 @@ def matching_rows(
     counts.windows_skipped += not count
     metrics += counts
     columns = batch.columns[: len(schema.fields)]
-    result = pa.RecordBatch.from_arrays(
-        columns, schema=with_dictionaries(schema.to_arrow(), columns)
-    )
+    result = pa.RecordBatch.from_arrays(columns, schema=with_kept_forms(schema.to_arrow(), columns))
     return result if count == len(matches) else result.filter(pa.array(matches))

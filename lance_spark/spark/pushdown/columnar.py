@@ -34,17 +34,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as pat
 from pyspark.sql import types as spark
 
+from lance_spark.encoding.blocks import is_short_decimal, unscaled, validity_bitmap
 from lance_spark.errors import UnsupportedTypeError
 from lance_spark.spark.pushdown.request import refused, set_fields
 from lance_spark.spark.types.convert import (
-    LONG_DIGITS,
     OffsetsTooLarge,
     list_window,
-    unscaled,
-    validity,
 )
 from lance_spark.spark.types.mapping import batch_schema
 
@@ -246,7 +243,7 @@ def _bytes_of(array: pa.Array) -> pa.Array | None:
         data = data.slice(items.offset * width, len(items) * width)
     ends = pa.py_buffer(np.frombuffer(offsets, np.int32, len(array) + 1) * np.int32(width))
     return pa.Array.from_buffers(
-        pa.binary(), len(array), [validity(array), ends, data], array.null_count
+        pa.binary(), len(array), [validity_bitmap(array), ends, data], array.null_count
     )
 
 
@@ -397,7 +394,7 @@ def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _compact_column(column: pa.Array) -> pa.Array:
     if column.null_count == len(column):
         return pa.nulls(len(column))
-    if pat.is_decimal128(column.type) and column.type.precision <= LONG_DIGITS:
+    if is_short_decimal(column.type):
         return unscaled(column)
     return column
 

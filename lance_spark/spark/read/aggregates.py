@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 from pyspark.sql import types as spark
 
+from lance_spark.encoding.blocks import from_unscaled, is_short_decimal, unscaled
 from lance_spark.errors import LanceError, SchemaMismatchError
 from lance_spark.predicates.comparison import column_at
 from lance_spark.spark.pushdown.request import Aggregate, PushedScan, refused
 from lance_spark.spark.read.projection import find, missing_column
-from lance_spark.spark.types.convert import LONG_DIGITS, from_unscaled, unscaled
 from lance_spark.spark.types.mapping import to_spark_type
 
 if TYPE_CHECKING:
@@ -384,7 +384,7 @@ class _AggregateColumn:
             return {self._name: values}, [(self._name, op)]
         self._type = values.type
         if pat.is_decimal(values.type):
-            if values.type.precision > LONG_DIGITS:
+            if not is_short_decimal(values.type):
                 # Sums of tasks.
                 whole = values.cast(pa.decimal128(38, values.type.scale))
                 return {self._name: whole}, [(self._name, "sum")]

@@ -370,7 +370,7 @@ class LanceReader(TaskObject, DataSourceReader):
         from lance_spark.spark.pushdown.columnar import YES, streams
 
         is_columnar = self.columnar == YES
-        batches = self._rows(partition, keep_dictionaries=is_columnar)
+        batches = self._rows(partition, is_columnar=is_columnar)
         if self.request is not None and self.request.packed:
             from lance_spark.spark.pushdown.columnar import packed
 
@@ -381,7 +381,7 @@ class LanceReader(TaskObject, DataSourceReader):
             yield from batches
 
     def _rows(
-        self, partition: LancePartition, *, keep_dictionaries: bool = False
+        self, partition: LancePartition, *, is_columnar: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, before arrays are packed."""
         from lance_spark.spark.types.mapping import batch_schema
@@ -400,7 +400,7 @@ class LanceReader(TaskObject, DataSourceReader):
                 # With a limit, no prefetch: closing the scan would wait for reads that are not
                 # used.
                 ahead = partition.limit is None
-                scan = Scan(partition.task, metrics, ahead, keep_dictionaries, partition.top)
+                scan = Scan(partition.task, metrics, ahead, is_columnar, is_columnar, partition.top)
                 yield from limited(scan.batches(output, partition.residual), partition.limit)
         finally:
             if self.request is not None and self.request.counts:
@@ -446,6 +446,7 @@ class Scan:
     - `ahead`: Whether a thread prefetches.
     - `keep_dictionaries`: Whether strings and bytes that are stored with a dictionary stay
       dictionary arrays.
+    - `unscaled`: Whether decimals of at most 18 digits may be their unscaled values, as int64.
     - `top`: The only rows that are wanted.
     """
 
@@ -453,6 +454,7 @@ class Scan:
     metrics: ScanMetrics
     ahead: bool = True
     keep_dictionaries: bool = False
+    unscaled: bool = False
     top: FirstRows | None = None
 
     def batches(
@@ -462,27 +464,34 @@ class Scan:
 
         Raises UnsupportedTypeError: a value, or a type, has no counterpart in Spark.
         """
-        from lance_spark.scan.task import with_dictionaries
+        from lance_spark.scan.task import with_dictionaries, with_unscaled
         from lance_spark.spark.types.convert import BatchConverter
         from lance_spark.spark.types.mapping import batch_schema
 
         with error_context(display(self.task.uri)):
             if residual is None:
                 task, keep = self.task, self.keep_dictionaries
-                convert = BatchConverter(task.schema, output, reading=True, keep_dictionaries=keep)
+                convert = BatchConverter(
+                    task.schema,
+                    output,
+                    reading=True,
+                    keep_dictionaries=keep,
+                    unscaled=self.unscaled,
+                )
                 if self.top is not None:
                     from lance_spark.scan.top_rows import top_batches
 
                     batches = top_batches(task, self.top, self.metrics)
                 else:
                     task = with_dictionaries(task) if keep else task
+                    task = with_unscaled(task) if self.unscaled else task
                     batches = task.batches(self.metrics, prefetch=self.ahead)
                 for batch in batches:
                     yield from convert(batch) if len(output) else (batch.select([]),)
                 return
             converted = batch_schema(residual.schema)
             convert = BatchConverter(converted, output, reading=True)
-            unfiltered = replace(self, keep_dictionaries=False)
+            unfiltered = replace(self, keep_dictionaries=False, unscaled=False)
             for batch in unfiltered.batches(converted):
                 matching = batch.filter(residual.predicate.holds(batch))
                 yield from convert(matching) if len(output) else (matching.select([]),)

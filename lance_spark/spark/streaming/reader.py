@@ -284,17 +284,17 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
 
         assert isinstance(partition, StreamPartition)
         is_columnar = self.columnar == YES
-        batches = self._rows(partition, keep_dictionaries=is_columnar)
+        batches = self._rows(partition, is_columnar=is_columnar)
         yield from streams(batches, self.shared_memory) if is_columnar else batches
 
-    def _rows(
-        self, partition: StreamPartition, *, keep_dictionaries: bool
-    ) -> Iterator[pa.RecordBatch]:
+    def _rows(self, partition: StreamPartition, *, is_columnar: bool) -> Iterator[pa.RecordBatch]:
         if partition.text is not None:
             partition.text.check()
         for task in partition.tasks:
             if isinstance(task, ScanTask):
-                scan = Scan(task, ScanMetrics(), keep_dictionaries=keep_dictionaries)
+                scan = Scan(
+                    task, ScanMetrics(), keep_dictionaries=is_columnar, unscaled=is_columnar
+                )
                 yield from scan.batches(batch_schema(self.spark_schema))
             else:
                 yield from spark_rows(task, self.spark_schema, self.options)

@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding.blocks import decoded, with_dictionaries
+from lance_spark.encoding.blocks import (
+    decoded,
+    from_unscaled,
+    is_short_decimal,
+    validity_bitmap,
+    with_kept_forms,
+)
 from lance_spark.errors import (
     InvalidInputError,
     LanceError,
@@ -39,46 +45,12 @@ from lance_spark.spark.types.recorded import text_limit
 #     fixed-size list  validity bitmap | values, length * size
 
 _INT32_MAX = 2**31 - 1
-#: Digits of the decimals that 64 bits hold.
-LONG_DIGITS = 18
 
 Child = Callable[[Any], Any] | None
 
 
 class OffsetsTooLarge(Exception):  # noqa: N818 - a signal to the caller, who halves the batch
     """The window is too large for 32-bit offsets."""
-
-
-def validity(array: pa.Array) -> pa.Buffer | None:
-    """Return the validity bitmap of an array, starting at bit 0; None without nulls."""
-    bitmap = array.buffers()[0]
-    if bitmap is None or array.null_count == 0:
-        return None
-    start, bit = divmod(array.offset, 8)
-    if bit == 0:
-        return bitmap.slice(start) if start else bitmap
-    stop = -(-(array.offset + len(array)) // 8)
-    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8)[start:stop], bitorder="little")
-    return pa.py_buffer(np.packbits(bits[bit : bit + len(array)], bitorder="little"))
-
-
-def unscaled(array: pa.Array) -> pa.Array:
-    """Return the unscaled values of decimals of at most 18 digits, as int64.
-
-    decimal128       validity bitmap | low half, high half of each value
-    """
-    data = array.buffers()[1]
-    words = np.frombuffer(data, np.int64, 2 * (array.offset + len(array)))
-    # The high half repeats the sign of the low half.
-    low = np.ascontiguousarray(words[2 * array.offset :: 2])
-    return pa.Array.from_buffers(pa.int64(), len(array), [validity(array), pa.py_buffer(low)])
-
-
-def from_unscaled(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Return decimals of at most 18 digits, from their unscaled values as int64."""
-    low = array.fill_null(0).to_numpy()
-    words = np.stack([low, low >> 63], axis=1)
-    return pa.Array.from_buffers(dtype, len(array), [validity(array), pa.py_buffer(words)])
 
 
 def list_window(array: pa.Array) -> tuple[pa.Buffer, int, int]:
@@ -145,7 +117,7 @@ def _list_of(
 ) -> pa.Array:
     """Return lists with other offsets and values, and the nulls of an array."""
     values = values if child is None else child(values)
-    buffers = [validity(array), *offsets]
+    buffers = [validity_bitmap(array), *offsets]
     return pa.Array.from_buffers(target, len(array), buffers, array.null_count, children=[values])
 
 
@@ -189,7 +161,7 @@ def narrow_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
     if data is not None:
         data = data.slice(first, last - first)
     return pa.Array.from_buffers(
-        target, len(array), [validity(array), offsets, data], array.null_count
+        target, len(array), [validity_bitmap(array), offsets, data], array.null_count
     )
 
 
@@ -201,7 +173,7 @@ def to_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
         data = data.slice(array.offset * width, len(array) * width)
     offsets = _as_wide(even_offsets(len(array), width), target)
     return pa.Array.from_buffers(
-        target, len(array), [validity(array), offsets, data], array.null_count
+        target, len(array), [validity_bitmap(array), offsets, data], array.null_count
     )
 
 
@@ -260,7 +232,7 @@ def from_wkb(dtype: pa.DataType) -> Callable[[Any], Any]:
         srids = pa.array(np.full(len(array), srid, np.int32))
         wkb = array.fill_null(b"") if array.null_count else array
         return pa.Array.from_buffers(
-            dtype, len(array), [validity(array)], array.null_count, children=[srids, wkb]
+            dtype, len(array), [validity_bitmap(array)], array.null_count, children=[srids, wkb]
         )
 
     return step
@@ -288,6 +260,7 @@ class BatchConverter:
       table: a wider type is converted to a narrower one, with a check of each value.
     - `keep_dictionaries`: Whether dictionary arrays of strings and bytes stay as they are, if Spark
       can read them.
+    - `unscaled`: Whether decimals that a scan returns as their unscaled values stay as they are.
     - `fill_children`: Whether nullable children of structs that `source` lacks become null, at any
       depth.
 
@@ -301,10 +274,13 @@ class BatchConverter:
         *,
         reading: bool,
         keep_dictionaries: bool = False,
+        unscaled: bool = False,
         fill_children: bool = False,
     ) -> None:
         self.target = target
         self._keeps = keep_dictionaries
+        self._unscaled = unscaled
+        self._source = source
         planner = _Planner(reading, fill_children)
         self._columns: list[tuple[int, Step | None]] = []
         for field in target:
@@ -322,7 +298,7 @@ class BatchConverter:
         """
         try:
             arrays = [
-                self._column(batch.column(index), step, field)
+                self._column(batch.column(index), step, self._source.field(index).type, field)
                 for (index, step), field in zip(self._columns, self.target, strict=True)
             ]
         except OffsetsTooLarge as error:
@@ -334,10 +310,17 @@ class BatchConverter:
             yield from self(batch.slice(0, half))
             yield from self(batch.slice(half))
             return
-        schema = with_dictionaries(self.target, arrays) if self._keeps else self.target
+        is_kept = self._keeps or self._unscaled
+        schema = with_kept_forms(self.target, arrays) if is_kept else self.target
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _column(self, array: pa.Array, step: Step | None, target: pa.Field) -> pa.Array:
+    def _column(
+        self, array: pa.Array, step: Step | None, source: pa.DataType, target: pa.Field
+    ) -> pa.Array:
+        if self._unscaled and pa.types.is_int64(array.type) and is_short_decimal(source):
+            if step is None:
+                return array
+            array = from_unscaled(array, source)
         if self._keeps and pa.types.is_dictionary(array.type):
             if is_short_dictionary(array) and (target.nullable or not array.null_count):
                 return array
@@ -454,7 +437,7 @@ class _Planner:
             _refuse_others(names, found, column)
 
         def step(array: Any) -> Any:
-            bitmap = validity(array)
+            bitmap = validity_bitmap(array)
             children = struct_children(array)
             converted = []
             for index, plan, check in plans:
@@ -489,7 +472,11 @@ class _Planner:
                 ],
             )
             return pa.Array.from_buffers(
-                target, len(array), [validity(array), offsets], array.null_count, children=[pairs]
+                target,
+                len(array),
+                [validity_bitmap(array), offsets],
+                array.null_count,
+                children=[pairs],
             )
 
         return step
@@ -650,7 +637,7 @@ def _rounded(target: pa.DataType, column: str) -> Step:
                 f"{values[np.argmax(outside)]}"
             )
         return pa.Array.from_buffers(
-            target, len(array), [validity(array), pa.py_buffer(halves)], array.null_count
+            target, len(array), [validity_bitmap(array), pa.py_buffer(halves)], array.null_count
         )
 
     return step

@@ -348,3 +348,21 @@ def test_kept_dictionaries_are_checked_for_nulls() -> None:
         list(convert(pa.record_batch({"x": column})))
     (batch,) = convert(pa.record_batch({"x": column.drop_null()}))
     assert pa.types.is_dictionary(batch.schema.field("x").type)
+
+
+def test_unscaled_decimals_are_checked_for_nulls_and_cast() -> None:
+    """Only columns of the type of the target stay as a scan returns them."""
+    column = pa.array([-15, None, 10**17])
+    money = pa.decimal128(18, 1)
+    source = pa.schema([pa.field("x", money)])
+    for target in (pa.field("x", money, False), pa.field("x", pa.decimal128(20, 2)), source[0]):
+        convert = BatchConverter(source, pa.schema([target]), reading=True, unscaled=True)
+        if not target.nullable:
+            with pytest.raises(LanceError, match="x"):
+                list(convert(pa.record_batch({"x": column})))
+            continue
+        (batch,) = convert(pa.record_batch({"x": column}))
+        if target.type == money:
+            assert batch["x"].equals(column)
+        else:
+            assert batch["x"].to_pylist() == [Decimal("-1.5"), None, Decimal(10**16)]

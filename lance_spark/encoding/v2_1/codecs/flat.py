@@ -10,7 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from lance_spark.encoding.blocks import DataBlock, DictionaryBlock, FixedWidthBlock, unsigned
+from lance_spark.encoding.blocks import (
+    DataBlock,
+    DictionaryBlock,
+    FixedWidthBlock,
+    LowHalves,
+    unsigned,
+)
 from lance_spark.encoding.levels import IndexArray
 from lance_spark.encoding.v2_1.codec import (
     ChunkBuffer,
@@ -19,6 +25,7 @@ from lance_spark.encoding.v2_1.codec import (
     Codec,
     Encoded,
     decode_block,
+    empty,
     flat,
     flat_bits,
     gather,
@@ -30,6 +37,9 @@ from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedE
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
+#: Fewer chunks in a run than this are not worth a copy for each run.
+_MANY_RUNS = 4
+
 
 class FlatCodec(Codec):
     """Decodes ``Flat``."""
@@ -38,6 +48,24 @@ class FlatCodec(Codec):
 
     def decode_chunks(self, encoding: pb.Flat, chunks: Chunks) -> FixedWidthBlock:
         return self.decode_blocks(encoding, only_buffer(chunks, "flat values"), chunks.num_values)
+
+    def decode_low(self, encoding: pb.Flat, chunks: Chunks) -> LowHalves | None:
+        if _width(encoding) != 128:
+            return None
+        buffer, counts = only_buffer(chunks, "flat values"), chunks.num_values
+        _checked_sizes(buffer, counts, 128)
+        heads = _heads_of_runs(buffer.starts, counts)
+        if len(heads) * _MANY_RUNS > len(counts):
+            words = self.decode_chunks(encoding, chunks).data.view("<u8")
+            return LowHalves(np.ascontiguousarray(words[::2]).view(np.uint8), 64, chunks.total)
+        halves, position = empty(chunks.total, "<u8"), 0
+        for head, end in zip(heads.tolist(), [*heads[1:].tolist(), len(counts)], strict=True):
+            count, start = int(counts[head]), int(buffer.starts[head])
+            step = int(buffer.starts[head + 1]) - start if end - head > 1 else 0
+            low = np.ndarray((end - head, count), "<u8", buffer.data, start, (step, 16))
+            halves[position : position + low.size].reshape(low.shape)[...] = low
+            position += low.size
+        return LowHalves(halves.view(np.uint8), 64, chunks.total)
 
     def decode_block(self, encoding: pb.Flat, data: Bytes, num_values: int) -> FixedWidthBlock:
         bits = _width(encoding)
@@ -50,11 +78,7 @@ class FlatCodec(Codec):
         self, encoding: pb.Flat, buffer: ChunkBuffer, num_values: IndexArray
     ) -> FixedWidthBlock:
         bits = _width(encoding)
-        if int(num_values.min(initial=0)) < 0 or int(num_values.max(initial=0)) > (1 << 62) // bits:
-            raise CorruptFileError("a chunk has an impossible number of values")
-        sizes = -(-num_values * bits // 8)
-        if (sizes > buffer.sizes).any():
-            raise CorruptFileError(f"a chunk is too short for its values of {bits} bits")
+        sizes = _checked_sizes(buffer, num_values, bits)
         data = gather(buffer.data, buffer.starts, sizes)
         if bits == 1 and (num_values[:-1] % 8).any():
             data = _without_gaps(data, sizes, num_values)
@@ -74,6 +98,28 @@ def _width(encoding: pb.Flat) -> int:
     if bits != 1 and (bits % 8 or not 0 < bits < 1 << 32):
         raise UnsupportedEncodingError(f"flat values of {bits} bits")
     return bits
+
+
+def _checked_sizes(buffer: ChunkBuffer, num_values: IndexArray, bits: int) -> IndexArray:
+    """Return the bytes that the values of each chunk take.
+
+    Raises CorruptFileError: a chunk has fewer.
+    """
+    if int(num_values.min(initial=0)) < 0 or int(num_values.max(initial=0)) > (1 << 62) // bits:
+        raise CorruptFileError("a chunk has an impossible number of values")
+    sizes: IndexArray = -(-num_values * bits // 8)
+    if (sizes > buffer.sizes).any():
+        raise CorruptFileError(f"a chunk is too short for its values of {bits} bits")
+    return sizes
+
+
+def _heads_of_runs(starts: IndexArray, counts: IndexArray) -> IndexArray:
+    """Return the first chunks of runs of as many values each, at one distance."""
+    steps = np.diff(starts)
+    is_head = np.ones(len(starts), np.bool_)
+    is_head[1:] = counts[1:] != counts[:-1]
+    is_head[2:] |= steps[1:] != steps[:-1]
+    return np.flatnonzero(is_head)
 
 
 def _without_gaps(data: Bytes, sizes: IndexArray, num_values: IndexArray) -> Bytes:

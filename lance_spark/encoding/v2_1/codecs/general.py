@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lance_spark.encoding.blocks import DataBlock, VariableWidthBlock
+from lance_spark.encoding.blocks import DataBlock, LowHalves, VariableWidthBlock
 from lance_spark.encoding.compression import (
     compress,
     compressed_share,
@@ -38,6 +38,7 @@ from lance_spark.encoding.v2_1.codec import (
     bounds,
     decode_block,
     decode_chunks,
+    decode_low,
     decode_values,
 )
 from lance_spark.errors import CorruptFileError
@@ -88,6 +89,17 @@ class GeneralCodec(Codec):
 
         bits = encoding.values.flat.bits_per_value
         return wide_integers.decode_some(bits, chunks.buffers[0], chunks.num_values, entries)
+
+    def decode_low(self, encoding: pb.General, chunks: Chunks) -> LowHalves | None:
+        if not _has_wide_integers(encoding.values, chunks):
+            return None
+        scheme, buffer = scheme_of(encoding.compression), chunks.buffers[0]
+        if scheme == "zstd":
+            from lance_spark.encoding.v2_1.codecs import wide_integers
+
+            bits = encoding.values.flat.bits_per_value
+            return wide_integers.decode_low(bits, buffer, chunks.num_values)
+        return decode_low(encoding.values, Chunks((inflate(scheme, buffer),), chunks.num_values))
 
     def decode_block(self, encoding: pb.General, data: Bytes, num_values: int) -> DataBlock:
         inner = decompress(scheme_of(encoding.compression), data)

@@ -12,9 +12,11 @@ import pyarrow.types as pat
 from lance_spark.encoding.blocks import (
     DataBlock,
     FixedWidthBlock,
+    LowHalves,
     from_block,
     item_type,
     look_up,
+    unscaled,
     unsigned,
 )
 from lance_spark.encoding.levels import IndexArray, LevelArray, Levels, max_repetition, parse_layers
@@ -26,6 +28,7 @@ from lance_spark.encoding.v2_1.codec import (
     decode_block,
     decode_blocks,
     decode_chunks,
+    decode_low,
     decode_some,
 )
 from lance_spark.encoding.v2_1.layouts.fetched_rows import ChunkRows
@@ -36,7 +39,7 @@ from lance_spark.encoding.v2_1.layouts.mini_block_table import (
     parse_chunk_tables,
     parse_row_index,
 )
-from lance_spark.encoding.v2_1.leaf_columns import Leaf, keeps_dictionary
+from lance_spark.encoding.v2_1.leaf_columns import Leaf, is_unscaled, keeps_dictionary
 from lance_spark.encoding.v2_1.page import (
     EntryIndex,
     PageRows,
@@ -125,6 +128,7 @@ class MiniBlockPage:
         self.meta = self._meta = meta
         self.dtype = self._dtype = leaf.field.type
         self._keeps_dictionary = keeps_dictionary(leaf.field)
+        self._is_unscaled = is_unscaled(leaf.field)
         self._layers = check_layers(parse_layers(layout.layers), leaf)
         self._depth = layout.repetition_index_depth
         self._has_dictionary = layout.HasField("dictionary")
@@ -257,7 +261,8 @@ class MiniBlockPage:
                 f"a dictionary of {items.num_values} items where "
                 f"{layout.num_dictionary_items} were announced"
             )
-        return from_block(items, item_type(self._dtype))
+        array = from_block(items, item_type(self._dtype))
+        return unscaled(array) if self._is_unscaled else array
 
     def _decode(self, chunks: IndexArray, data: Bytes, rows: Rows, starts: IndexArray) -> PageRows:
         table = self._table
@@ -324,7 +329,9 @@ class MiniBlockPage:
         some = None if wanted is None or self._has_codes else decode_some(values, content, wanted)
         if some is not None:
             return DecodedChunks(some, result, parts.num_levels, is_part=True)
-        block = decode_chunks(values, content)
+        is_low = self._is_unscaled and not self._has_dictionary
+        low = decode_low(values, content) if is_low else None
+        block = decode_chunks(values, content) if low is None else low
         if block.num_values != total:
             raise CorruptFileError(f"{block.num_values} values where there must be {total}")
         return DecodedChunks(block, result, parts.num_levels)
@@ -420,7 +427,7 @@ class MiniBlockPage:
             from lance_spark.encoding.v2_1.codecs import fsst
 
             return from_block(fsst.expand_some(self._values, block, entries), self._dtype)
-        array = from_block(block, self._dtype)
+        array = from_block(block, pa.int64() if isinstance(block, LowHalves) else self._dtype)
         if isinstance(entries, slice):
             return array.slice(entries.start, entries.stop - entries.start)
         return array.take(pa.array(entries))

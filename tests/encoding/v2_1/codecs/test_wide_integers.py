@@ -18,6 +18,7 @@ from lance_spark.encoding.v2_1.codec import (
     ChunkLimits,
     Chunks,
     decode_chunks,
+    decode_low,
     decode_some,
 )
 from lance_spark.encoding.v2_1.codecs import wide_integers
@@ -83,6 +84,8 @@ def test_the_library_and_the_reader_agree(pattern, width, bits, count, seed):
     assert b"".join(texts) == words.tobytes()
     chunks = all_apart(chunks)
     assert decode_chunks(encoding, chunks).data.tobytes() == words.tobytes()
+    low = decode_low(encoding, chunks)
+    assert width == 32 or low.data.tobytes() == words[:, 0].tobytes()
     entries = np.sort(rng.integers(0, count, 20))
     some = decode_some(encoding, chunks, entries)
     if some is not None:
@@ -120,9 +123,13 @@ def test_damaged_frames(pattern):
         try:
             found = decode_chunks(encoding, damaged).data.tobytes()
         except CorruptFileError:
+            with pytest.raises(CorruptFileError):
+                decode_low(encoding, damaged)
             continue
         assert bit >= 64
         assert found == by_library(damaged.buffers[0], 0, 640), bit
+        low = decode_low(encoding, damaged).data.view("<u8")
+        assert (low == np.frombuffer(found, "<u8")[::2]).all(), bit
 
 
 @pytest.mark.parametrize("version", [(2, 1), (2, 2)])
