@@ -23,15 +23,21 @@ _VARIABLE = ("string", "large_string", "binary", "large_binary")
 
 
 def preserve_dictionaries(
-    fields: Iterable[Field], without: Collection[int] = ()
+    fields: Iterable[Field], without: Collection[int] = (), *, decimals: bool = False
 ) -> tuple[Field, ...]:
     """Return columns whose arrays are dictionary arrays where all pages of a read have one.
 
     - `without`: Ids of columns that stay as they are.
+    - `decimals`: Whether decimals have dictionaries too.
     """
     return tuple(
         replace(column, metadata={**column.metadata, KEEP_DICTIONARY.decode(): b""})
-        if column.logical_type in _VARIABLE and not column.is_blob and column.id not in without
+        if (
+            column.logical_type in _VARIABLE
+            or (decimals and column.logical_type.startswith(_DECIMAL))
+        )
+        and not column.is_blob
+        and column.id not in without
         else column
         for column in fields
     )

@@ -61,7 +61,7 @@ def scanned(path: Path, **options: Any) -> tuple[pa.Table, set[str]]:
 EVERY = {"prices", "signs", "large", "few", "noise", "one"}
 
 
-@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 @pytest.mark.parametrize("by_pylance", [True, False])
 @pytest.mark.parametrize("nulls", [False, True])
 def test_values(tmp_path: Path, version: str, by_pylance: bool, nulls: bool) -> None:
@@ -91,3 +91,25 @@ def test_rows_that_are_left(tmp_path: Path) -> None:
         assert found.equals(dataset.to_table(filter=condition)), condition
         tested = {"prices"} if condition and "prices" in condition else set()
         assert unscaled == EVERY - tested
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "few < 3 * few - 150000000",
+        "few IN (100000000, 300000000) OR id < 100",
+        "NOT (few >= 100000000.5) AND id % 2 = 1",
+        "few IS NULL",
+        "few <> 200000000 AND prices > 100",
+    ],
+)
+def test_filters_evaluate_the_values_of_dictionaries(tmp_path: Path, condition: str) -> None:
+    lance.write_dataset(table(0, ROWS, nulls=True), tmp_path, max_rows_per_file=7_000)
+    lance.dataset(tmp_path).delete("id % 9 = 2")
+    expected = lance.dataset(tmp_path).to_table(filter=condition)
+    assert 0 < len(expected) < ROWS * 8 // 9
+    dataset = open_dataset(str(tmp_path))
+    for columns in (["id", "few", "prices"], ["id"], ["few"]):
+        tasks = dataset.plan(columns, filter=condition)
+        batches = [batch for task in tasks for batch in task.batches()]
+        assert pa.Table.from_batches(batches).equals(expected.select(columns))

@@ -164,7 +164,9 @@ class FilterReader:
         schema = Schema.of_paths(path for condition in filters for path in condition.paths)
         self.fields = schema.fields
         # Overlays replace values of plain arrays.
-        fields = self.fields if files.overlays is not None else preserve_dictionaries(self.fields)
+        fields = self.fields
+        if files.overlays is None:
+            fields = preserve_dictionaries(fields, decimals=True)
         # Functions of JSON search JSONB; other conditions make texts of it.
         fields = tuple(map(paged_json, fields))
         # Conditions on blobs test for null.
