@@ -13,7 +13,7 @@ PYSPARKS ?= 4.0 4.1 4.2 4.3
 # Tests start hundreds of Python processes, each of which would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-long test-pyspark lint format proto pages docs bench bench-tpch bench-tpcds java java-check dist clean
+.PHONY: demo test test-fast test-long test-pyspark test-tools lint format proto pages docs bench bench-tpch bench-tpcds java java-check dist clean
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -43,6 +43,7 @@ test-long: java $(VENV)/.test
 	build/loaders/bin/python -m pip install -q torch -e '.[test,torch,huggingface]'
 	build/loaders/bin/python -m pytest -q tests/loaders
 	rm -rf build/loaders build/servers
+	$(PYTHON) -m tests.tools
 
 # The tests that start Spark on every minor version of it, each in an environment that is thrown away.
 test-pyspark: java
@@ -56,6 +57,10 @@ test-pyspark: java
 	  rm -rf $$env; \
 	done; \
 	[ -z "$$failed" ] || { echo "failed on pyspark$$failed"; exit 1; }
+
+# Tools that people run on Spark, each in environments that are thrown away. TOOLS=dbt chooses.
+test-tools: java
+	$(PYTHON) -m tests.tools $(TOOLS)
 
 # Builds the wheel and the source distribution twice, compares the bytes, checks them, tries them on each Python that is found, and writes
 # lists of what they need (SBOM). See tests/release/__main__.py.

@@ -1,0 +1,1 @@
+"""Tools that people run on Spark, each in an environment of its own: see `make test-tools`."""
