@@ -108,3 +108,15 @@ def test_the_options_page_has_a_row_for_every_option() -> None:
     spelled = {name.lower().replace("_", "") for name in re.findall(r"^\| `([^`]+)`", rows, re.M)}
     listed = {*declared.READ_NAMES, *declared.WRITE_NAMES} - set(declared.INTERNAL_NAMES)
     assert {name for name in listed if name.replace("_", "") not in spelled} == set()
+
+
+def test_the_page_of_dbt_shows_the_files_of_the_example() -> None:
+    page = (ROOT / "docs" / "howto" / "dbt.md").read_text()
+    blocks = re.findall(r"^```(?:yaml|jinja)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    files = [
+        path.read_text()
+        for path in (ROOT / "examples" / "dbt").rglob("*")
+        if path.suffix in (".sql", ".yml") and "dbt_packages" not in path.parts
+    ]
+    assert len(blocks) == 4
+    assert [block for block in blocks if not any(block in text for text in files)] == []

@@ -5,6 +5,16 @@
 {% endmacro %}
 
 
+{# dbt-spark would drop the table before it finds that it cannot run the model. #}
+{% macro refuse_python() %}
+  {% if model['language'] != 'sql' %}
+    {% do exceptions.raise_compiler_error(
+      'model ' ~ model.name ~ ': Python models cannot be Lance tables: dbt-spark runs them on Databricks only'
+    ) %}
+  {% endif %}
+{% endmacro %}
+
+
 {# dbt-spark keeps what Spark shows of a table, but knows only the formats of others by name. #}
 {% macro is_lance_table(relation) %}
   {{ return(relation.is_table and 'Provider: lance' in (relation.information or '')) }}

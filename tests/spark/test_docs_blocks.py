@@ -30,11 +30,11 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 #: the number only with such a reason.
 NOT_RUN_AT_MOST = 16
 #: Languages of blocks that are not checked: output and configuration.
-PLAIN = frozenset({"text", "properties"})
+PLAIN = frozenset({"text", "properties", "yaml", "jinja"})
 #: Programs that shell blocks may start, besides those that the test looks into.
 PROGRAMS = frozenset(
     {
-        *("apt-get", "git", "twine", "spark-sql", "spark-submit"),
+        *("apt-get", "dbt", "git", "twine", "spark-sql", "spark-submit"),
         "$SPARK_HOME/sbin/start-connect-server.sh",
     }
 )

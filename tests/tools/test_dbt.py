@@ -19,16 +19,14 @@ from typing import Any
 import lance
 import pytest
 
-pytest.importorskip("dbt.adapters.spark")
-
-from datetime import datetime
-
 from lance_spark.__main__ import main
 from lance_spark.spark.jvm import enable
 from tests.support.spark.processes import JAVA_OPTIONS, ROOT, environment, write_kept_jar
 from tests.support.spark.settings import INTERPRETED
 from tests.support.spark.versions import SPARK
 from tests.support.stores.azurite import free_port
+
+connections = pytest.importorskip("dbt.adapters.spark.connections")
 
 #: What precedes a reply of `run_dbt.py`: dbt writes its log to the same stream.
 REPLY = "reply: "
@@ -45,7 +43,7 @@ class Dbt:
         self.target = target
         self.schema = SCHEMAS[target]
         self.project = folder / "examples" / "dbt"
-        self._folder = folder
+        self.folder = folder
         self._log = (folder / f"{target}.log").open("w+")
         self._process = subprocess.Popen(
             [sys.executable, str(ROOT / "tests" / "tools" / "run_dbt.py")],
@@ -81,6 +79,10 @@ class Dbt:
         assert result["success"], (result, Path(self._log.name).read_text()[-6000:])
         return result["nodes"]
 
+    def sql(self, statement: str) -> list[list[str]]:
+        """Run a statement in the session of dbt; return its rows."""
+        return self._ask(sql=statement)
+
     def refused(self, command: str, *arguments: str) -> str:
         """Run a command that fails; return the messages."""
         result = self.try_command(command, *arguments)
@@ -89,7 +91,9 @@ class Dbt:
 
     def write(self, path: str, text: str) -> None:
         """Write a file of the project."""
-        (self.project / path).write_text(text)
+        file = self.project / path
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
 
     def model(self, name: str, text: str) -> None:
         """Write a model."""
@@ -98,9 +102,9 @@ class Dbt:
     def table(self, name: str) -> lance.LanceDataset:
         """Open the table of a model by pylance."""
         if self.schema.startswith("lance."):
-            (path,) = (self._folder / "lake").glob(f"*_flights${name}")
+            (path,) = (self.folder / "lake").glob(f"*_flights${name}")
         else:
-            path = self._folder / "warehouse" / "flights.db" / name
+            path = self.folder / "warehouse" / "flights.db" / name
         dataset = lance.dataset(str(path))
         dataset.validate()
         return dataset
@@ -202,6 +206,10 @@ def dbt(
             runner.end()
         return
     pytest.importorskip("pyhive")
+    if hasattr(connections.SparkCredentials, "poll_interval"):
+        # Newer releases wait for seconds after each statement.
+        with (folder / "examples" / "dbt" / "profiles.yml").open("a") as profile:
+            profile.write("      poll_interval: 0\n")
     with thrift_server(folder, arguments, variables) as port:
         runner = Dbt(folder, target, {**variables, "THRIFT_PORT": str(port)})
         try:
@@ -233,10 +241,6 @@ def built(dbt: Dbt) -> Dbt:
     nodes = dbt("build", *FIRST_DAYS)
     assert {status for status, _ in nodes.values()} == {"success", "pass"}
     return dbt
-
-
-def at(text: str) -> datetime:
-    return datetime.fromisoformat(f"2026-01-{text}")
 
 
 def test_example(built: Dbt) -> None:
@@ -466,13 +470,66 @@ def test_other_materializations(built: Dbt) -> None:
     dbt("test", "--select", "fails")
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ("materialized='incremental', incremental_strategy='delete+insert'", "must be one of"),
-        ("materialized='table', clustered_by='id', buckets=3", "have no buckets"),
-    ],
-)
-def test_refusals(built: Dbt, config: str, message: str) -> None:
-    built.model("refused", "{{ config(" + config + ") }} select 1 as id")
-    assert message in built.refused("run", "--select", "refused")
+def test_settings_of_tables(built: Dbt) -> None:
+    dbt = built
+    root = dbt.folder / ("lake" if dbt.schema.startswith("lance.") else "elsewhere")
+    dbt.model(
+        "placed",
+        "{{ config(materialized='table', location_root='" + str(root) + "',"
+        " options={'data_storage_version': '2.1'}, tblproperties={'team': \"o'x\"}) }} select 1 as id",
+    )
+    dbt("run", "--select", "placed")
+    dbt("run", "--select", "placed")
+    dataset = lance.dataset(str(root / "placed"))
+    dataset.validate()
+    assert dataset.version == 2
+    assert dataset.data_storage_version == "2.1"
+    assert dataset.metadata["team"] == "o'x"
+
+
+REFUSED = {
+    "other_strategy": (
+        "materialized='incremental', incremental_strategy='delete+insert'",
+        "incremental_strategy must be one of append, merge, insert_overwrite, microbatch",
+    ),
+    "buckets": ("materialized='table', clustered_by='id', buckets=3", "have no buckets"),
+}
+
+
+def test_refusals(built: Dbt) -> None:
+    """Models that cannot be built are refused before anything is changed."""
+    dbt = built
+    for name in (*REFUSED, "python"):
+        dbt.model(name, "{{ config(materialized='table') }} select 1 as id")
+    dbt("run", "--select", *REFUSED, "python")
+    for name, (config, _) in REFUSED.items():
+        dbt.model(name, "{{ config(" + config + ") }} select 2 as id")
+    (dbt.project / "models" / "python.sql").unlink()
+    dbt.write(
+        "models/python.py",
+        "def model(dbt, session):\n"
+        "    dbt.config(materialized='table')\n"
+        "    return session.range(1)\n",
+    )
+    results = dbt.try_command("run", "--select", *REFUSED, "python")["nodes"]
+    messages = {name: message for name, (_, message) in REFUSED.items()}
+    for name, message in {**messages, "python": "Python models cannot be Lance tables"}.items():
+        assert message in results[name][1]
+        assert dbt.rows(name) == [(1,)]
+    (dbt.project / "models" / "python.py").unlink()
+
+
+def test_default_catalog(built: Dbt) -> None:
+    """With `spark.sql.defaultCatalog`, the schema has one part, and names the same tables."""
+    dbt = built
+    if dbt.target != "catalog_by_name":
+        pytest.skip("the session's catalog is the default")
+    dbt.sql("SET spark.sql.defaultCatalog = lance")
+    try:
+        before = dbt.version("delays")
+        dbt.target = "session_catalog"
+        dbt("run", "--select", "delays", "--vars", "has_views: false")
+        assert dbt.version("delays") > before
+    finally:
+        dbt.target = "catalog_by_name"
+        dbt.sql("RESET spark.sql.defaultCatalog")

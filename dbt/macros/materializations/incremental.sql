@@ -1,7 +1,8 @@
 {% materialization incremental, adapter='spark', supported_languages=['sql', 'python'] %}
-  {%- if model['language'] != 'sql' or not lance_spark.is_lance_model() -%}
+  {%- if not lance_spark.is_lance_model() -%}
     {{ return(dbt.materialization_incremental_spark()) }}
   {%- endif -%}
+  {% do lance_spark.refuse_python() %}
   {%- set strategy = lance_spark.incremental_strategy() -%}
   {%- set on_schema_change = incremental_validate_on_schema_change(config.get('on_schema_change'), default='ignore') -%}
   {%- set existing = load_cached_relation(this) -%}

@@ -1,7 +1,8 @@
 {% materialization table, adapter='spark', supported_languages=['sql', 'python'] %}
-  {%- if model['language'] != 'sql' or not lance_spark.is_lance_model() -%}
+  {%- if not lance_spark.is_lance_model() -%}
     {{ return(dbt.materialization_table_spark()) }}
   {%- endif -%}
+  {% do lance_spark.refuse_python() %}
   {%- set existing = load_cached_relation(this) -%}
   {%- set target = lance_spark.as_lance_table(this) -%}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ class Database:
         with pytest.raises(AnalysisException) as raised:
             self.sql(statement)
         return str(raised.value).partition("\n")[0]
+
+    def entry(self, table: str) -> str:
+        """Return what the metastore has of a table."""
+        return self.sql(f"SHOW TABLE EXTENDED IN own LIKE '{table}'")[0][3]
 
     def pylance(self, table: str) -> Any:
         """Open a managed table by pylance."""
@@ -87,8 +92,21 @@ def test_columns_names_and_files_of_a_managed_table(db: Database) -> None:
     described = {row[0]: row[1] for row in db.sql("DESCRIBE DB.b")}
     assert described == {"id": "bigint", "m": "int"}
     assert "USING lance" in db.sql("SHOW CREATE TABLE DB.b")[0][0]
-    db.sql("CREATE OR REPLACE TABLE DB.b USING lance AS SELECT id FROM DB.b WHERE id > 0")
-    assert db.sql("SELECT count(*) FROM DB.b") == [(2,)]
+    db.sql("COMMENT ON TABLE DB.b IS 'first'")
+    assert "Comment: first\n" in db.entry("b")
+    db.sql(
+        "CREATE OR REPLACE TABLE DB.b USING lance COMMENT 'second' AS "
+        "SELECT 'x' AS new, CAST(id AS INT) AS id FROM DB.b WHERE id > 0"
+    )
+    entry = db.entry("b")
+    assert "Comment: second\n" in entry
+    assert re.findall(r"\|-- (\w+): (\w+)", entry) == [("new", "string"), ("id", "integer")]
+    db.sql("CREATE OR REPLACE TABLE DB.b (id INT COMMENT 'an id', n INT DEFAULT 3) USING lance")
+    entry = db.entry("b")
+    assert "Comment: second\n" in entry
+    assert re.findall(r"\|-- (\w+): (\w+)", entry) == [("id", "integer"), ("n", "integer")]
+    db.sql("INSERT INTO DB.b (id) VALUES (1), (2)")
+    assert db.sql("SELECT count(*) FROM DB.b WHERE n = 3") == [(2,)]
     assert db.sql("SELECT count(*) FROM DB.b VERSION AS OF 1") == [(3,)]
     db.sql("TRUNCATE TABLE DB.b")
     assert db.pylance("b").count_rows() == 0

@@ -4,16 +4,20 @@ import java.util.Map;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.types.StructType;
 
-/** A new table of the session's catalog. Its name is removed again if the statement fails. */
+/**
+ * A table of the session's catalog that a statement creates or replaces. The name of a new one is
+ * removed again if the statement fails. That of a replaced one gets its columns.
+ */
 public class NewSessionTable extends NewTable {
-  private final LanceSessionCatalog created;
+  private final LanceSessionCatalog catalog;
   private final Identifier entry;
+  private final boolean isNew;
   private final TableName path;
 
   /**
    * Makes a table.
    *
-   * @param created the catalog that has a new entry for the table, or null if it had the entry
+   * @param isNew whether the catalog has a new entry for the table
    */
   NewSessionTable(
       LanceCatalog paths,
@@ -21,11 +25,13 @@ public class NewSessionTable extends NewTable {
       StructType schema,
       Map properties,
       Map staged,
-      LanceSessionCatalog created,
-      Identifier entry) {
+      LanceSessionCatalog catalog,
+      Identifier entry,
+      boolean isNew) {
     super(paths, path, schema, properties, staged);
-    this.created = created;
+    this.catalog = catalog;
     this.entry = entry;
+    this.isNew = isNew;
     this.path = path;
   }
 
@@ -33,10 +39,17 @@ public class NewSessionTable extends NewTable {
     return entry;
   }
 
+  public void commitStagedChanges() {
+    super.commitStagedChanges();
+    if (!isNew) {
+      catalog.updateEntry(entry, path);
+    }
+  }
+
   public void abortStagedChanges() {
     super.abortStagedChanges();
-    if (created != null) {
-      created.forget(entry, path);
+    if (isNew) {
+      catalog.forget(entry, path);
     }
   }
 }
