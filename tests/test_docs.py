@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs import generated
+from lance_spark._version import __version__
 from lance_spark.spark.options import declared
 
 ROOT = Path(__file__).parent.parent
@@ -120,3 +121,8 @@ def test_the_page_of_dbt_shows_the_files_of_the_example() -> None:
     ]
     assert len(blocks) == 4
     assert [block for block in blocks if not any(block in text for text in files)] == []
+
+
+def test_the_macros_of_dbt_have_the_version_of_the_package() -> None:
+    project = (ROOT / "dbt" / "dbt_project.yml").read_text()
+    assert f"\nversion: {__version__}\n" in project

@@ -403,6 +403,91 @@ def test_types_of_event_times(built: Dbt) -> None:
         assert [row[0] for row in dbt.rows(name, "id")] == [1, 3, 4]
 
 
+MERGED = """
+{{ config(
+    materialized='incremental', incremental_strategy='merge', unique_key=['a', 'b'],
+    merge_exclude_columns=['kept'], incremental_predicates=['DBT_INTERNAL_DEST.b < 3']
+) }}
+{% if is_incremental() %}
+select * from values (1, 1, 'new', 'new'), (1, 3, 'new', 'new') as t(a, b, kept, changed)
+{% else %}
+select * from values (1, 1, 'old', 'old'), (1, 2, 'old', 'old'), (1, 3, 'old', 'old') as t(a, b, kept, changed)
+{% endif %}
+"""
+
+
+def test_merge_by_several_keys(built: Dbt) -> None:
+    dbt = built
+    dbt.model("merged", MERGED)
+    dbt("run", "--select", "merged")
+    dbt("run", "--select", "merged")
+    assert dbt.rows("merged") == [
+        (1, 1, "old", "new"),
+        (1, 2, "old", "old"),
+        (1, 3, "new", "new"),
+        (1, 3, "old", "old"),
+    ]
+
+
+SNAPSHOTS = """
+snapshots:
+  - name: by_time
+    relation: ref('people')
+    config:
+      unique_key: id
+      strategy: timestamp
+      updated_at: at
+      hard_deletes: new_record
+      dbt_valid_to_current: "to_timestamp('9999-12-31')"
+  - name: by_columns
+    relation: ref('people')
+    config:
+      unique_key: [id, name]
+      strategy: check
+      check_cols: [at]
+      snapshot_meta_column_names: {dbt_valid_to: until}
+"""
+
+
+def test_snapshots(built: Dbt) -> None:
+    """The other strategy, rows of deletions, other names, and a column that is added."""
+    dbt = built
+    dbt.write("snapshots/people.yml", SNAPSHOTS)
+    values = "select id, name, cast(day as timestamp) as at{} from values {} as t(id, name, day)"
+    dbt.model("people", values.format("", "(1, 'Ada', '2026-01-01'), (2, 'Ben', '2026-01-01')"))
+    dbt("build", "--select", "people+")
+    dbt.model("people", values.format(", 7 as n", "(1, 'Ada', '2026-01-02')"))
+    dbt("build", "--select", "people+")
+    rows = dbt.table("by_time").to_table().to_pylist()
+    found = sorted((row["id"], row["dbt_is_deleted"], row["dbt_valid_to"].year) for row in rows)
+    assert found == [(1, "False", 2026), (1, "False", 9999), (2, "False", 2026), (2, "True", 9999)]
+    rows = dbt.table("by_columns").to_table().to_pylist()
+    found = sorted((row["id"], row["until"] is None, row["n"] or 0) for row in rows)
+    assert found == [(1, False, 0), (1, True, 7), (2, True, 0)]
+
+
+UNIT_TEST = """
+unit_tests:
+  - name: delays_of_carriers
+    model: delays
+    given:
+      - input: ref('flights')
+        rows: [{carrier: UA, delay: 4}, {carrier: UA, delay: 6}]
+      - input: ref('carriers')
+        rows: [{code: UA, name: United}]
+    expect:
+      rows: [{code: UA, name: United, flights: 2, mean_delay: 5.0}]
+"""
+
+
+def test_unit_tests(built: Dbt) -> None:
+    dbt = built
+    if dbt.schema.startswith("lance."):
+        pytest.skip("dbt has no unit tests of models that read ephemeral models")
+    dbt.write("models/unit.yml", UNIT_TEST)
+    dbt("test", "--select", "delays_of_carriers")
+
+
 CONTRACT = """
 models:
   - name: strict
