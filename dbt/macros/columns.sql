@@ -1,3 +1,13 @@
+{# dbt-spark returns the rows of DESCRIBE, in which dbt finds no names: rows of deletions in snapshots
+   would have no values. #}
+{% macro spark__get_columns_in_relation(relation) %}
+  {%- if not lance_spark.is_lance_model() -%}
+    {{ return(dbt.spark__get_columns_in_relation(relation)) }}
+  {%- endif -%}
+  {{ return(adapter.get_columns_in_relation(relation)) }}
+{% endmacro %}
+
+
 {% macro spark__alter_relation_add_remove_columns(relation, add_columns, remove_columns) %}
   {%- if not lance_spark.is_lance_model() -%}
     {{ return(dbt.spark__alter_relation_add_remove_columns(relation, add_columns, remove_columns)) }}

@@ -1,7 +1,7 @@
 {# What the other files of this package share. #}
 
 {% macro is_lance_model() %}
-  {{ return((config.get('file_format') or '') | lower == 'lance') }}
+  {{ return(model is defined and (config.get('file_format') or '') | lower == 'lance') }}
 {% endmacro %}
 
 

@@ -88,6 +88,7 @@ def test_columns_names_and_files_of_a_managed_table(db: Database) -> None:
     assert db.sql("SELECT * FROM DB.b WHERE id = 1") == [(1, 3)]
     assert db.pylance("b").schema.names == ["id", "m"]
     # The metastore follows, for programs that list columns.
+    assert re.findall(r"\|-- (\w+): (\w+)", db.entry("b")) == [("id", "long"), ("m", "integer")]
     assert db.spark.catalog.getTable("own.b").tableType == "MANAGED"
     described = {row[0]: row[1] for row in db.sql("DESCRIBE DB.b")}
     assert described == {"id": "bigint", "m": "int"}

@@ -1,5 +1,6 @@
 package org.lancespark;
 
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -7,20 +8,37 @@ import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogTableType$;
 import org.apache.spark.sql.catalyst.catalog.CatalogUtils$;
+import org.apache.spark.sql.connector.catalog.CatalogV2Util;
+import org.apache.spark.sql.connector.catalog.Column;
+import org.apache.spark.sql.connector.catalog.ColumnDefaultValue;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.catalog.V1Table;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Utils$;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** Entries of the metastore. */
 final class Entries {
+  private static final Class[] DELETE = {String[].class, Boolean.class};
+  private static final Class[] ADD = {
+    String[].class,
+    DataType.class,
+    boolean.class,
+    String.class,
+    TableChange.ColumnPosition.class,
+    ColumnDefaultValue.class
+  };
+  private static final Class[] SET = {String.class, String.class};
+
   private Entries() {}
 
   /** Returns the entry of a table of Spark's own catalog, or null. */
@@ -47,6 +65,74 @@ final class Entries {
     options.remove("path");
     options.remove("serialization.format");
     return options.isEmpty();
+  }
+
+  /** Returns the changes by which an entry gets the columns and the comment of its table. */
+  static List changes(CatalogTable entry, Table table) {
+    List changes = new ArrayList();
+    Column[] columns = table.columns();
+    if (!CatalogV2Util.v2ColumnsToStructType(columns).equals(entry.schema())) {
+      String[] former = entry.schema().fieldNames();
+      for (int i = 0; i < former.length; i++) {
+        String[] name = {former[i]};
+        changes.add(change("deleteColumn", DELETE, new Object[] {name, Boolean.FALSE}));
+      }
+      for (int i = 0; i < columns.length; i++) {
+        Column column = columns[i];
+        String[] name = {column.name()};
+        changes.add(added(name, column.dataType(), column.nullable(), column.comment(), null));
+      }
+    }
+    Object comment = table.properties().get(TableCatalog.PROP_COMMENT);
+    if (comment != null && !Option.apply(comment).equals(entry.comment())) {
+      changes.add(change("setProperty", SET, new Object[] {TableCatalog.PROP_COMMENT, comment}));
+    }
+    return changes;
+  }
+
+  /**
+   * Returns those of the changes of a table that its entry follows: of columns and the comment. Spark
+   * refuses defaults in entries of other formats than its own.
+   */
+  static List followed(TableChange[] changes) {
+    List followed = new ArrayList();
+    for (int i = 0; i < changes.length; i++) {
+      if (changes[i] instanceof TableChange.AddColumn) {
+        TableChange.AddColumn add = (TableChange.AddColumn) changes[i];
+        followed.add(
+            added(
+                add.fieldNames(), add.dataType(), add.isNullable(), add.comment(), add.position()));
+      } else if (changes[i] instanceof TableChange.ColumnChange
+          && !(changes[i] instanceof TableChange.UpdateColumnDefaultValue)) {
+        followed.add(changes[i]);
+      } else if (isOfComment(changes[i])) {
+        followed.add(changes[i]);
+      }
+    }
+    return followed;
+  }
+
+  private static boolean isOfComment(TableChange change) {
+    if (change instanceof TableChange.SetProperty) {
+      return TableCatalog.PROP_COMMENT.equals(((TableChange.SetProperty) change).property());
+    }
+    return change instanceof TableChange.RemoveProperty
+        && TableCatalog.PROP_COMMENT.equals(((TableChange.RemoveProperty) change).property());
+  }
+
+  private static Object added(
+      String[] name, DataType type, boolean isNullable, String comment, Object position) {
+    Object[] values = {name, type, Boolean.valueOf(isNullable), comment, position, null};
+    return change("addColumn", ADD, values);
+  }
+
+  /** Janino cannot call the static methods of an interface. */
+  private static Object change(String name, Class[] types, Object[] values) {
+    try {
+      return TableChange.class.getMethod(name, types).invoke(null, values);
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
   }
 
   /**

@@ -1,7 +1,6 @@
 package org.lancespark;
 
 import java.net.URI;
-import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
@@ -31,7 +30,6 @@ import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import scala.Option;
 
 /**
  * The catalog of the session, with Lance tables among its tables: the class that
@@ -242,34 +240,19 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
       return super.alterTable(identifier, changes);
     }
     Table altered = paths.alter(path(identifier, entry), changes);
-    List ofEntry = new ArrayList();
-    for (int i = 0; i < changes.length; i++) {
-      if (changes[i] instanceof TableChange.ColumnChange || isOfComment(changes[i])) {
-        ofEntry.add(changes[i]);
-      }
+    try {
+      alterEntry(identifier, Entries.followed(changes));
+    } catch (Exception e) {
+      logFormer(identifier, e);
     }
-    alterEntry(identifier, ofEntry);
     CachedTables.refresh(name(), identifier);
     return altered;
   }
 
-  private static boolean isOfComment(TableChange change) {
-    if (change instanceof TableChange.SetProperty) {
-      return TableCatalog.PROP_COMMENT.equals(((TableChange.SetProperty) change).property());
-    }
-    return change instanceof TableChange.RemoveProperty
-        && TableCatalog.PROP_COMMENT.equals(((TableChange.RemoveProperty) change).property());
-  }
-
-  /** Changes the entry of a table that has changed. The table is right also if this fails. */
-  private void alterEntry(Identifier identifier, List changes) {
-    try {
-      if (!changes.isEmpty()) {
-        TableChange[] same = new TableChange[changes.size()];
-        super.alterTable(identifier, (TableChange[]) changes.toArray(same));
-      }
-    } catch (Exception e) {
-      Log.once("The metastore keeps the former columns of " + identifier + ": " + e);
+  private void alterEntry(Identifier identifier, List changes) throws NoSuchTableException {
+    if (!changes.isEmpty()) {
+      TableChange[] same = new TableChange[changes.size()];
+      super.alterTable(identifier, (TableChange[]) changes.toArray(same));
     }
   }
 
@@ -277,33 +260,15 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   void updateEntry(Identifier identifier, TableName path) {
     try {
       CatalogTable entry = Entries.of(super.loadTable(identifier));
-      Table stored = paths.loadTable(path);
-      List changes = new ArrayList();
-      if (!CatalogV2Util.v2ColumnsToStructType(stored.columns()).equals(entry.schema())) {
-        String[] former = entry.schema().fieldNames();
-        for (int i = 0; i < former.length; i++) {
-          changes.add(TableChange.deleteColumn(new String[] {former[i]}, Boolean.FALSE));
-        }
-        for (int i = 0; i < stored.columns().length; i++) {
-          Column column = stored.columns()[i];
-          changes.add(
-              TableChange.addColumn(
-                  new String[] {column.name()},
-                  column.dataType(),
-                  column.nullable(),
-                  column.comment(),
-                  null,
-                  column.defaultValue()));
-        }
-      }
-      Object comment = stored.properties().get(TableCatalog.PROP_COMMENT);
-      if (comment != null && !Option.apply(comment).equals(entry.comment())) {
-        changes.add(TableChange.setProperty(TableCatalog.PROP_COMMENT, comment.toString()));
-      }
-      alterEntry(identifier, changes);
-    } catch (NoSuchTableException e) {
-      // Another client has dropped the table meanwhile.
+      alterEntry(identifier, Entries.changes(entry, paths.loadTable(path)));
+    } catch (Exception e) {
+      logFormer(identifier, e);
     }
+  }
+
+  /** Says that the entry of a table that has changed did not follow. The table is right. */
+  private static void logFormer(Identifier identifier, Exception e) {
+    Log.once("The metastore keeps the former columns of " + identifier + ": " + e);
   }
 
   // Tables that are created together with their rows
