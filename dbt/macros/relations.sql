@@ -11,3 +11,26 @@
   {%- endfor -%}
   {{ return(named) }}
 {% endmacro %}
+
+
+{% macro refuse_view(relation) %}
+  {%- if '.' in relation.schema and not relation.schema.startswith('spark_catalog.') -%}
+    {% do exceptions.raise_compiler_error(
+      'model ' ~ model.name ~ ': the catalog of ' ~ relation.schema
+      ~ ' has no views; materialize the model as table, incremental or ephemeral'
+    ) %}
+  {%- endif -%}
+{% endmacro %}
+
+
+{% macro spark__create_view_as(relation, sql) %}
+  {% do lance_spark.refuse_view(relation) %}
+  {{ return(dbt.spark__create_view_as(relation, sql)) }}
+{% endmacro %}
+
+
+{# dbt drops the table that a view takes the name of before it makes the view. #}
+{% macro spark__handle_existing_table(full_refresh, old_relation) %}
+  {% do lance_spark.refuse_view(old_relation) %}
+  {{ return(dbt.default__handle_existing_table(full_refresh, old_relation)) }}
+{% endmacro %}

@@ -453,7 +453,7 @@ def test_snapshots(built: Dbt) -> None:
     """The other strategy, rows of deletions, other names, and a column that is added."""
     dbt = built
     dbt.write("snapshots/people.yml", SNAPSHOTS)
-    values = "select id, name, cast(day as timestamp) as at{} from values {} as t(id, name, day)"
+    values = "{{{{ config(materialized='table') }}}} select id, name, cast(day as timestamp) as at{} from values {} as t(id, name, day)"
     dbt.model("people", values.format("", "(1, 'Ada', '2026-01-01'), (2, 'Ben', '2026-01-01')"))
     dbt("build", "--select", "people+")
     dbt.model("people", values.format(", 7 as n", "(1, 'Ada', '2026-01-02')"))
@@ -529,7 +529,11 @@ def test_other_materializations(built: Dbt) -> None:
     dbt = built
     dbt.model("changing", "{{ config(materialized='table') }} select 1 as id")
     dbt("run", "--select", "changing")
-    if not dbt.schema.startswith("lance."):
+    if dbt.schema.startswith("lance."):
+        dbt.model("changing", "{{ config(materialized='view') }} select 2 as id")
+        assert "has no views; materialize" in dbt.refused("run", "--select", "changing")
+        assert dbt.rows("changing") == [(1,)]
+    else:
         dbt.model("changing", "{{ config(materialized='view') }} select 2 as id")
         dbt("run", "--select", "changing")
         dbt.model("changing", "{{ config(materialized='incremental') }} select 3 as id")

@@ -94,6 +94,7 @@ def test_columns_names_and_files_of_a_managed_table(db: Database) -> None:
     assert described == {"id": "bigint", "m": "int"}
     assert "USING lance" in db.sql("SHOW CREATE TABLE DB.b")[0][0]
     db.sql("COMMENT ON TABLE DB.b IS 'first'")
+    db.sql("ALTER TABLE DB.b ALTER COLUMN m FIRST")
     assert "Comment: first\n" in db.entry("b")
     db.sql(
         "CREATE OR REPLACE TABLE DB.b USING lance COMMENT 'second' AS "

@@ -84,17 +84,16 @@ final class Entries {
       }
     }
     Object comment = table.properties().get(TableCatalog.PROP_COMMENT);
-    if (comment != null && !Option.apply(comment).equals(entry.comment())) {
-      changes.add(change("setProperty", SET, new Object[] {TableCatalog.PROP_COMMENT, comment}));
-    }
-    return changes;
+    boolean isNew = comment != null && !Option.apply(comment).equals(entry.comment());
+    return isNew ? with(changes, comment) : withComment(entry, changes);
   }
 
   /**
    * Returns those of the changes of a table that its entry follows: of columns and the comment. Spark
    * refuses defaults in entries of other formats than its own.
    */
-  static List followed(TableChange[] changes) {
+  static List followed(CatalogTable entry, TableChange[] changes) {
+    boolean setsComment = false;
     List followed = new ArrayList();
     for (int i = 0; i < changes.length; i++) {
       if (changes[i] instanceof TableChange.AddColumn) {
@@ -107,9 +106,21 @@ final class Entries {
         followed.add(changes[i]);
       } else if (isOfComment(changes[i])) {
         followed.add(changes[i]);
+        setsComment = true;
       }
     }
-    return followed;
+    return setsComment ? followed : withComment(entry, followed);
+  }
+
+  /** Spark 4.0 drops the comment of an entry whose columns change. */
+  private static List withComment(CatalogTable entry, List changes) {
+    boolean isKept = changes.isEmpty() || entry.comment().isEmpty();
+    return isKept ? changes : with(changes, entry.comment().get());
+  }
+
+  private static List with(List changes, Object comment) {
+    changes.add(change("setProperty", SET, new Object[] {TableCatalog.PROP_COMMENT, comment}));
+    return changes;
   }
 
   private static boolean isOfComment(TableChange change) {

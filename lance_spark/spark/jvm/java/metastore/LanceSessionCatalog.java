@@ -241,7 +241,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     }
     Table altered = paths.alter(path(identifier, entry), changes);
     try {
-      alterEntry(identifier, Entries.followed(changes));
+      alterEntry(identifier, Entries.followed(entry, changes));
     } catch (Exception e) {
       logFormer(identifier, e);
     }
