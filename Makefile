@@ -13,7 +13,7 @@ PYSPARKS ?= 4.0 4.1 4.2 4.3
 # Tests start hundreds of Python processes, each of which would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-long test-pyspark test-tools lint format proto pages docs bench bench-tpch bench-tpcds java java-check dist clean
+.PHONY: demo test test-fast test-long test-pyspark test-tools lint format proto pages docs bench bench-tpch bench-tpcds bench-hits java java-check dist clean
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -105,6 +105,10 @@ bench: java $(VENV)/.bench
 # The 22 queries of TPC-H, or the 99 of TPC-DS, beside Parquet: make bench-tpcds SCALE=10 ONLY=9,64
 bench-tpch bench-tpcds: bench-tpc%: java $(VENV)/.bench
 	$(BIN)/python benchmarks/tpc.py $* --scale $(or $(SCALE),1) --only "$(ONLY)"
+
+# 43 queries of a wide table of web hits, beside Parquet: make bench-hits SCALE=10 for ten million rows
+bench-hits: java $(VENV)/.bench
+	$(BIN)/python benchmarks/hits.py --scale $(or $(SCALE),1) --only "$(ONLY)"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -108,34 +108,29 @@ def comparable(rows: Rows) -> list[str]:
     Rows are sorted. Numbers are rounded, because Spark may add the same numbers in another order.
     """
     return sorted(
-        repr(tuple(round(value, 2) if isinstance(value, float) else value for value in row))
+        repr(tuple(rounded(value) if isinstance(value, float) else value for value in row))
         for row in rows
     )
 
 
-def main() -> None:
-    parser = report.argument_parser(__doc__, data=None)
-    parser.add_argument("suite", choices=("h", "ds"), help="TPC-H or TPC-DS")
-    parser.add_argument("--only", default="", help="numbers of queries, with commas between them")
-    arguments = parser.parse_args()
-    suite = arguments.suite
-    spark = bench.session()
-    lance_spark.enable(spark)
-    # The queries of TPC-DS have aliases in double quotes.
-    spark.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")
-    folder = ROOT / "build" / f"tpc{suite}" / f"{arguments.scale:g}"
-    write_tables(spark, folder, suite, arguments.scale)
-    print_sizes(folder)
-    connection = duckdb_connection(suite)
-    found = connection.execute(f"SELECT query_nr, query FROM tpc{suite}_queries()").fetchall()
-    queries = dict(found)
-    chosen = [int(number) for number in arguments.only.split(",") if number] or sorted(queries)
+def rounded(value: float) -> float:
+    """Return a number with two digits after the point, and at most nine in all."""
+    return round(float(f"{value:.9g}"), 2)
+
+
+def compare(spark: Any, folder: Path, queries: dict[int, str], only: str, rounds: int) -> None:
+    """Run queries on both formats in turns, and print their times.
+
+    - `only`: Numbers of queries with commas between them; all if empty.
+
+    Exits with an error if answers differ.
+    """
+    chosen = [int(number) for number in only.split(",") if number] or sorted(queries)
     lines, ratios = [], []
     for number in chosen:
         query = queries[number].rstrip("; \n")
         results = run_in_turns(
-            {name: partial(run_query, spark, folder, query, name) for name in FORMATS},
-            arguments.rounds,
+            {name: partial(run_query, spark, folder, query, name) for name in FORMATS}, rounds
         )
         best = {name: min(whole for whole, _, _ in results[name]) for name in FORMATS}
         plans = {name: min(plan for _, plan, _ in results[name]) for name in FORMATS}
@@ -153,6 +148,24 @@ def main() -> None:
     )
     if any(line[-1] == "NO" for line in lines):
         sys.exit("answers differ")
+
+
+def main() -> None:
+    parser = report.argument_parser(__doc__, data=None)
+    parser.add_argument("suite", choices=("h", "ds"), help="TPC-H or TPC-DS")
+    parser.add_argument("--only", default="", help="numbers of queries, with commas between them")
+    arguments = parser.parse_args()
+    suite = arguments.suite
+    spark = bench.session()
+    lance_spark.enable(spark)
+    # The queries of TPC-DS have aliases in double quotes.
+    spark.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")
+    folder = ROOT / "build" / f"tpc{suite}" / f"{arguments.scale:g}"
+    write_tables(spark, folder, suite, arguments.scale)
+    print_sizes(folder)
+    connection = duckdb_connection(suite)
+    found = connection.execute(f"SELECT query_nr, query FROM tpc{suite}_queries()").fetchall()
+    compare(spark, folder, dict(found), arguments.only, arguments.rounds)
 
 
 if __name__ == "__main__":
