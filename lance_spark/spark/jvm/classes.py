@@ -24,6 +24,7 @@ session/
     Installer               adds all classes to a server of Spark Connect
 scan/
     PushDownRule            replaces the Python table in a plan by a RequestTable
+    ComputedColumns, ValueForms             columns that a scan computes, for its aggregates
     NullConditions          keeps conditions from Spark that it fails to translate
     RequestTable            the table in the plan of one query; makes the scan builder
     RequestScanBuilder      receives columns, filters, aggregates and limit from Spark

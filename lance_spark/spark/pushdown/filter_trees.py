@@ -280,6 +280,17 @@ def literal(tree: dict[str, Any]) -> Typed:
         raise refused(f"a literal is not of type {name} ({error})", tree) from None
 
 
+def type_of(tree: dict[str, Any]) -> pa.DataType:
+    """Return the type that a tree names.
+
+    Raises UnsupportedError: it names none, or one that is not known.
+    """
+    name = tree.get("type")
+    if not isinstance(name, str):
+        raise refused("a type is not a text", tree)
+    return _dtype(name, tree)
+
+
 def _dtype(name: str, tree: object) -> pa.DataType:
     if name.startswith("decimal(") and name.endswith(")"):
         precision, _, scale = name[8:-1].partition(",")

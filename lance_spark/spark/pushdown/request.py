@@ -16,7 +16,10 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | `aggregates` | list of `{"op": "count_star"}` and `{"op": "count", "col": [path]}`, or "min", |
 | | "max", "sum" in place of "count"; Spark merges the rows of all partitions |
 | `groups` | list of `{"col": [path]}`: aggregate the rows with the same values in these columns, |
-| | which come before the aggregates |
+| | which come before the aggregates; there may be no aggregates then |
+| `computed` | list of `{"name": N, "value": tree, "sql": text, "sources": schema}`: columns that |
+| | tasks compute from others (`value_trees`), and that aggregates, groups and the schema can |
+| | name. `sources` has the others, as the JSON text of a schema of Spark |
 | `at` | version to read, from the reply to an earlier scan of the same query |
 | `parallelism` | number of tasks that Spark runs at the same time |
 | `tasks` | true if tasks must read all rows |
@@ -104,6 +107,7 @@ _KEYS = {
     "shared_memory",
     "top",
     "groups",
+    "computed",
     "clustering",
     "query",
     "locators",
@@ -127,6 +131,19 @@ class Aggregate:
 
     op: Operation
     path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedColumn:
+    """A column that tasks compute from others.
+
+    - `value`: An unparsed tree (`value_trees`).
+    - `sources`: The others, with the types that Spark takes them for.
+    """
+
+    name: str
+    value: dict[str, Any]
+    sources: StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +227,9 @@ class PushedScan:
 
     - `filters`: Unparsed trees: parsing them needs the columns of the opened table.
     - `top`: The only rows that are wanted. A task may return more.
-    - `aggregates`: Empty if rows are wanted.
+    - `aggregates`: Values over rows; empty if rows, or only groups, are wanted.
     - `groups`: Columns by whose values the rows of aggregates are grouped.
+    - `computed`: Columns that the table does not have.
     - `at`: The version to read, if the query reads the table already.
     - `exact`: Whether all partitions together must not return more rows than the limit.
     - `parallelism`: Number of tasks that Spark runs at the same time.
@@ -244,12 +262,23 @@ class PushedScan:
     shared_memory: bool = False
     top: Top | None = None
     groups: tuple[tuple[str, ...], ...] = ()
+    computed: tuple[ComputedColumn, ...] = ()
     clustering: tuple[tuple[str, ...], ...] = ()
     locators: Locators | None = None
     query: str | None = None
     others: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     keys: tuple[dict[str, Any], ...] = ()
     spent: int = 0
+
+    @property
+    def is_aggregated(self) -> bool:
+        """Whether groups or aggregates are wanted in place of rows."""
+        return bool(self.aggregates or self.groups)
+
+    @property
+    def computed_names(self) -> set[str]:
+        """The names of computed columns."""
+        return {item.name for item in self.computed}
 
     @classmethod
     def parse(cls, text: str) -> PushedScan:
@@ -305,6 +334,7 @@ class PushedScan:
             shared_memory=parts.get("shared_memory") is True,
             top=_top(parts["top"]) if "top" in parts else None,
             groups=_groups(parts),
+            computed=tuple(_computed(item) for item in _objects("computed", parts)),
             clustering=_clustering(parts),
             locators=_locators(parts["locators"]) if "locators" in parts else None,
             query=parts["query"] if isinstance(parts.get("query"), str) else None,
@@ -452,6 +482,19 @@ def _distance(item: dict[str, Any]) -> Distance:
     if not isinstance(vector, list) or not all(type(value) is float for value in vector):
         raise refused("a vector is not a list of numbers", item)
     return Distance(function, tuple(vector))
+
+
+def _computed(item: dict[str, Any]) -> ComputedColumn:
+    from pyspark.sql.types import StructType
+
+    name, value, sources = (item.get(key) for key in ("name", "value", "sources"))
+    is_known = item.keys() == {"name", "value", "sql", "sources"}
+    if not is_known or not isinstance(name, str) or not isinstance(value, dict):
+        raise refused("a computed column is malformed", item)
+    try:
+        return ComputedColumn(name, value, StructType.fromJson(json.loads(str(sources))))
+    except (ValueError, KeyError, TypeError) as error:
+        raise refused(f"the columns of a computed column are malformed ({error})", item) from None
 
 
 def _aggregate(item: dict[str, Any]) -> Aggregate:

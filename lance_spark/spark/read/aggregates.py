@@ -244,15 +244,21 @@ def row_of(arrays: Sequence[pa.Array | None], output: pa.Schema) -> pa.RecordBat
 #
 # | aggregate | computed for each batch |
 # | --- | --- |
-# | counts, minima, maxima | by Arrow's kernels |
+# | counts, minima, maxima | by Arrow's kernels: strings are ordered by their bytes, as Spark's |
 # | sums of integers, and of decimals of at most 18 digits | of the high and of the low 32 bits, so
 #     that no sum overflows |
 
 #: Groups that a task keeps in memory.
 _MAX_GROUPS = 65_536
+#: Bytes of them: keys and extremes can be long strings.
+_MAX_BYTES = 64 * 1024 * 1024
 _LOW_BITS = 32
 _LOW_MASK = (1 << _LOW_BITS) - 1
 _MAX_LONG = 2**63 - 1
+
+
+def _is_large(groups: pa.Table) -> bool:
+    return bool(groups.num_rows > _MAX_GROUPS or groups.nbytes > _MAX_BYTES)
 
 
 class GroupedRows:
@@ -284,9 +290,9 @@ class GroupedRows:
                 continue
             added = self._aggregated(batch)
             merged = added if merged is None else pa.concat_tables([merged, added])
-            if merged.num_rows > _MAX_GROUPS:
+            if _is_large(merged):
                 merged = self._merged(merged)
-                if merged.num_rows > _MAX_GROUPS:
+                if _is_large(merged):
                     yield from self._finished(merged)
                     merged = None
         if merged is not None:
@@ -340,7 +346,7 @@ class GroupedRows:
         keys = [arrays[name] for name in self._keys]
         values, rest = [], []
         for index, column in enumerate(self._columns):
-            array, parts = column.finished(arrays)
+            array, parts = column.finished(arrays, self._output.field(len(keys) + index))
             values.append(array)
             rest += [(index, *part) for part in parts]
         yield self._batch(keys, values)
@@ -381,7 +387,12 @@ class _AggregateColumn:
         if op == "count":
             return {self._name: values.is_valid().cast(pa.int64())}, [(self._name, "sum")]
         if op != "sum":
+            if pat.is_dictionary(values.type):
+                values = values.dictionary_decode()
             return {self._name: values}, [(self._name, op)]
+        if pat.is_floating(values.type):
+            # Sums of tasks.
+            return {self._name: values}, [(self._name, "sum")]
         self._type = values.type
         if pat.is_decimal(values.type):
             if not is_short_decimal(values.type):
@@ -416,11 +427,12 @@ class _AggregateColumn:
         return pa.nulls(num_rows)
 
     def finished(
-        self, arrays: dict[str, pa.Array]
+        self, arrays: dict[str, pa.Array], output: pa.Field
     ) -> tuple[pa.Array, list[tuple[pa.Array, pa.Array]]]:
         """Return the values of the groups, and parts of sums that are rows of their own.
 
-        Spark casts a sum to the type of the column before it adds it up.
+        Spark casts a sum to the type of the column before it adds it up. The sum of integers may be
+        wanted as a double, for an average.
 
         Returns
         -------
@@ -434,6 +446,9 @@ class _AggregateColumn:
         high, low = (arrays[name] for name in self.names)
         is_null = high.is_null().to_numpy(zero_copy_only=False)
         highs, lows = (part.fill_null(0).to_numpy() for part in (high, low))
+        if pat.is_floating(output.type):
+            # Rounded once: the high part has fewer digits than a double.
+            return pa.array(highs * 2.0**_LOW_BITS + lows, mask=is_null), []
         sums = (highs << _LOW_BITS) | lows
         limit = 10**self._type.precision - 1 if pat.is_decimal(self._type) else _MAX_LONG
         outside = (highs >= 1 << 31) | (highs < -(1 << 31)) | (np.abs(sums) > limit)

@@ -37,7 +37,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -121,7 +121,7 @@ def read_on_driver(
         if not _is_small(plan, partitions, size, budget):
             return None, 0
         limit = plan.request.limit
-        is_bounded = bool(plan.request.aggregates) or (limit or _MAX_ROWS) <= _MAX_FILTERED_ROWS
+        is_bounded = plan.request.is_aggregated or (limit or _MAX_ROWS) <= _MAX_FILTERED_ROWS
         is_search = plan.options.is_search or partitions[0].search_cost is not None
         is_bounded = is_bounded or is_search
         is_bounded = is_bounded or _load_blobs(partitions) or bool(plan.request.keys)
@@ -175,7 +175,7 @@ def _is_small(
         if bytes_read is None or bytes_read + plan.request.spent > budget:
             return False
         return not has_blobs or _blobs_are_small(plan, partitions)
-    if plan.request.aggregates or not tasks:
+    if plan.request.is_aggregated or not tasks:
         return True
     if plan.request.limit is not None:
         rows = min(rows, plan.request.limit)
@@ -191,7 +191,7 @@ def _decoded_fields(plan: Plan, partitions: Sequence[LancePartition]) -> list[Fi
     decoded: list[Field] = list(map(without_bytes, top_fields(first.filters)))
     if (top := partitions[0].top) is not None:
         decoded += [field for field in top.fields if field not in decoded]
-    if partitions[0].residual is not None or plan.request.aggregates:
+    if partitions[0].residual is not None or plan.request.is_aggregated:
         decoded += [field for field in first.lance_schema.fields if field not in decoded]
     return decoded
 
@@ -324,18 +324,29 @@ def _samples(partitions: Sequence[LancePartition], rows: int) -> Iterator[LanceP
             position -= piece.num_rows
 
 
-def has_many_groups(
+class Groups(NamedTuple):
+    """What a sample of the rows shows of their groups.
+
+    - `are_many`: About as many as rows, so that Spark is to make them.
+    - `are_few`: Perhaps few enough for the driver.
+    """
+
+    are_many: bool
+    are_few: bool
+
+
+def sampled_groups(
     plan: Plan,
     partitions: Sequence[LancePartition],
     schema: StructType,
     read_rows: _ReadRows,
-) -> bool:
-    """Return whether a sample shows about as many groups as rows, for Spark to make the groups."""
+) -> Groups:
+    """Return what a sample of the rows shows of their groups."""
     if _load_blobs(partitions):
         # Spark writes to disk what does not fit into memory.
-        return True
+        return Groups(are_many=True, are_few=False)
     if plan.options.is_search or _num_rows(partitions) < _MIN_SAMPLED:
-        return False
+        return Groups(are_many=False, are_few=True)
     from lance_spark.spark.read.aggregates import merged_on_driver
     from lance_spark.spark.types.mapping import batch_schema
 
@@ -346,10 +357,15 @@ def has_many_groups(
         request, output = plan.request, batch_schema(schema)
         groups = merged_on_driver(request.groups, request.aggregates, output, rows)
     except (LanceError, OSError, MemoryError, pa.ArrowException):
-        return False
+        return Groups(are_many=False, are_few=True)
     sampled = sum(sample.task.num_rows for sample in samples if sample.task is not None)
     num_groups: int = sum(batch.num_rows for batch in groups)
-    return num_groups * _ROWS_OF_A_GROUP > sampled
+    # Groups that hardly occur in two samples are as many times more as there are more rows.
+    are_rare = num_groups * 4 > 3 * sum(batch.num_rows for batch in rows)
+    expected = num_groups * _num_rows(partitions) // max(1, sampled)
+    are_many = num_groups * _ROWS_OF_A_GROUP > sampled
+    most = _MAX_FILTERED_ROWS * _SAMPLE_FACTOR
+    return Groups(are_many, are_few=not are_many and (not are_rare or expected <= most))
 
 
 def _load_blobs(partitions: Sequence[LancePartition]) -> bool:
@@ -390,7 +406,7 @@ def _read(
     def read(partition: LancePartition) -> list[pa.RecordBatch]:
         return bounds.take(read_rows(partition))
 
-    if request.limit is not None and not request.aggregates:
+    if request.limit is not None and not request.is_aggregated:
         # In order and one after the other: the same first rows that tasks would return.
         results = []
         for partition in partitions:
@@ -400,7 +416,7 @@ def _read(
     else:
         results = _each(read, partitions, threads)
     batches = [batch for result in results for batch in result]
-    if request.aggregates:
+    if request.is_aggregated:
         from lance_spark.spark.read.aggregates import merged_on_driver
 
         batches = merged_on_driver(request.groups, request.aggregates, output, batches)

@@ -201,14 +201,14 @@ class Plan:
     def reported_order(self) -> tuple[SortOrder, ...]:
         """The order of the rows of each partition; empty if it is unknown."""
         # Nothing is said of the first rows in another order.
-        return () if self.request.aggregates or self.request.top is not None else self.ordered
+        return () if self.request.is_aggregated or self.request.top is not None else self.ordered
 
     def partitions(self) -> tuple[list[LancePartition], int, int | None]:
         """Return the partitions, and the maximum numbers of their rows and bytes."""
         scanned, residual = self.filters()
         # Which rows of a fresh read are hidden is known only when they are read.
         filtered = bool(scanned) or residual is not None or self.is_fresh
-        if self.request.aggregates:
+        if self.request.is_aggregated:
             return self._aggregates(scanned, residual)
         limit = self.request.limit
         tasks = self._tasks(scanned, residual)
@@ -271,7 +271,8 @@ class Plan:
         if not is_binary or not any(field.has_blobs for field in fields):
             return task
         paths = [item.path for item in self.request.aggregates if item.op not in _COUNTS]
-        loaded = {path[0] for path in (*paths, *self.request.groups)}
+        sources = {field.name for item in self.request.computed for field in item.sources}
+        loaded = {path[0] for path in (*paths, *self.request.groups)} | sources
         kept = tuple(field if field.name in loaded else without_bytes(field) for field in fields)
         return replace(task, lance_schema=replace(task.lance_schema, fields=kept))
 

@@ -98,7 +98,7 @@ def with_locators(plan: Plan, partitions: Sequence[LancePartition]) -> None:
     """
     locators, options = plan.request.locators, plan.options
     is_plain = options.blob_handling == DEFAULT_BLOB_HANDLING and not options.fresh
-    if locators is None or not is_plain or options.is_search or plan.request.aggregates:
+    if locators is None or not is_plain or options.is_search or plan.request.is_aggregated:
         return
     for partition in partitions:
         task = partition.task
@@ -232,6 +232,8 @@ class LanceReader(TaskObject, DataSourceReader):
         for partition in partitions:
             # In the partitions, as Spark pickled this reader before it called the method.
             partition.text = text
+            if request.computed:
+                partition.columns = plan.wanted
         if self.request is None:
             return [*partitions]
         return self._with_reply(plan, partitions, rows, size)
@@ -275,15 +277,15 @@ class LanceReader(TaskObject, DataSourceReader):
         The reply has the rows themselves if the driver reads them, and else the order and the keys
         of the partitions.
         """
-        from lance_spark.spark.read.driver_read import has_many_groups, read_on_driver
+        from lance_spark.spark.read.driver_read import read_on_driver, sampled_groups
         from lance_spark.spark.read.planning import PlanReply, count_fragments
 
         request, dataset = plan.request, plan.dataset
-        are_many = bool(request.groups) and has_many_groups(
-            plan, partitions, self.spark_schema, self._rows
-        )
+        groups = None
+        if request.groups:
+            groups = sampled_groups(plan, partitions, self.spark_schema, self._rows)
         stream, spent = None, 0
-        if not are_many:
+        if groups is None or groups.are_few:
             stream, spent = read_on_driver(plan, partitions, size, self.spark_schema, self._rows)
         ordered = plan.reported_order if stream is None else ()
         keys = None
@@ -299,7 +301,7 @@ class LanceReader(TaskObject, DataSourceReader):
             plan.table,
             stream,
             self.columnar,
-            are_many,
+            groups is not None and groups.are_many,
             ordered,
             plan.indexes,
             fresh_sources(partitions) if self.options.fresh else None,
@@ -325,13 +327,19 @@ class LanceReader(TaskObject, DataSourceReader):
         table = display(self.options.path)
         schema = with_row_columns(whole_schema(dataset, self.options))
         wanted = self.spark_schema
-        if request.aggregates:
+        if request.is_aggregated:
             from lance_spark.spark.read.aggregates import check_types, needed_columns
 
             paths = (*request.groups, *(aggregate.path for aggregate in request.aggregates))
-            wanted = needed_columns(paths, schema, table)
+            computed = request.computed_names
+            stored_paths = [path for path in paths if path and path[0] not in computed]
+            wanted = needed_columns(stored_paths, schema, table)
             check_types(request, wanted, self.spark_schema)
-        else:
+        if request.computed:
+            from lance_spark.spark.pushdown.value_trees import with_sources
+
+            wanted = with_sources(wanted, request.computed)
+        if not request.is_aggregated:
             check_descriptors(schema, wanted, table)
         selected = schema
         if self.options.columns is not None:
@@ -394,8 +402,10 @@ class LanceReader(TaskObject, DataSourceReader):
         output = batch_schema(self.spark_schema)
         metrics = ScanMetrics()
         try:
-            if self.request is not None and self.request.aggregates:
+            if self.request is not None and self.request.is_aggregated:
                 yield from self._aggregates(partition, output, metrics)
+            elif self.request is not None and self.request.computed:
+                yield from self._with_computed(partition, output, metrics, keep_dictionaries)
             elif partition.task is not None:
                 # With a limit, no prefetch: closing the scan would wait for reads that are not
                 # used.
@@ -434,9 +444,33 @@ class LanceReader(TaskObject, DataSourceReader):
                     yield row_of([pa.array([counted])] * len(aggregates), output)
                     if not task.slices:
                         return
-            scan = Scan(task, metrics, keep_dictionaries=bool(groups))
+            keep = bool(groups or self.request.computed)
+            scan = Scan(task, metrics, keep_dictionaries=keep)
             batches = scan.batches(batch_schema(partition.columns), partition.residual)
+            if self.request.computed:
+                from lance_spark.spark.pushdown.value_trees import with_computed
+
+                batches = with_computed(batches, self.request.computed, partition.columns)
         yield from GroupedRows(groups, aggregates, output).rows(batches)
+
+    def _with_computed(
+        self, partition: LancePartition, output: pa.Schema, metrics: ScanMetrics, keep: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows with computed columns.
+
+        - `keep`: Whether dictionary arrays stay such.
+        """
+        from lance_spark.spark.pushdown.value_trees import selected, with_computed
+        from lance_spark.spark.types.mapping import batch_schema
+
+        assert self.request is not None
+        if partition.task is None:
+            return
+        assert partition.columns is not None
+        scan = Scan(partition.task, metrics, partition.limit is None, keep, partition.top)
+        batches = scan.batches(batch_schema(partition.columns), partition.residual)
+        batches = with_computed(batches, self.request.computed, partition.columns)
+        yield from limited(selected(batches, output), partition.limit)
 
 
 @dataclass(frozen=True, slots=True)

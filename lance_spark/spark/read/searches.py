@@ -169,7 +169,7 @@ def nearest_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | Non
     scanned, residual = plan.filters()
     request = plan.request
     tasks = _tasks(plan, scanned, residual)
-    if request.aggregates:
+    if request.is_aggregated:
         partitions = [_partition(task, residual=residual, columns=plan.wanted) for task in tasks]
         if not request.groups:
             size = AGGREGATE_ROW_BYTES * len(partitions)
@@ -376,7 +376,7 @@ def _tasks(
         blob_handling=options.blob_handling,
     )
     can_share = options.nearest_shares or (
-        not later and residual is None and not request.aggregates and _is_ordered(plan, query.k)
+        not later and residual is None and not request.is_aggregated and _is_ordered(plan, query.k)
     )
 
     task = _task(plan, search, schema, prefilter, later)
@@ -423,7 +423,7 @@ def text_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | None]:
     scanned, residual = plan.filters()
     tasks = _text_tasks(plan, scanned, residual)
     request = plan.request
-    if request.aggregates:
+    if request.is_aggregated:
         partitions = [
             LancePartition(task, residual=residual, columns=plan.wanted) for task in tasks
         ]
@@ -442,7 +442,7 @@ def is_search_for_driver(plan: Plan, partitions: Sequence[LancePartition]) -> bo
     """Return whether the driver is quicker than tasks, and the rows are likely to be few."""
     tasks = [partition.task for partition in partitions if isinstance(partition.task, TextScanTask)]
     rows = sum(most_rows(task) for task in tasks)
-    is_bounded = bool(plan.request.aggregates) or plan.request.limit is not None
+    is_bounded = plan.request.is_aggregated or plan.request.limit is not None
     return sum(task.search.cost for task in tasks) <= _DRIVER_COST and (
         is_bounded or rows <= _DRIVER_TEXT_ROWS
     )
@@ -469,7 +469,7 @@ def _text_tasks(
     search = plan.dataset._reader.plan_text(query, **options.search_keywords)
     plan.indexes.extend(search.indexes)
     limit, keeps_ties = options.full_text_limit, False
-    if residual is None and not request.aggregates and request.limit is None:
+    if residual is None and not request.is_aggregated and request.limit is None:
         top = _best_of(request.top)
         if top is not None and (limit is None or top <= limit):
             limit, keeps_ties = top, plan.is_fresh or not _is_complete(request.top)

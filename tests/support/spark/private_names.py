@@ -40,10 +40,11 @@ _CONSTRAINT = Since((4, 1), f"{_SQL}.connector.catalog.constraints.Constraint")
 #: Case classes that have a field, by the constants of `SparkField.java`.
 FIELDS: dict[str, tuple[str | Since, ...]] = {
     "ACCUMULATOR": (_FUNCTION,),
+    "AGGREGATE_EXPRESSIONS": (f"{_PLANS}.Aggregate",),
     "APPROX": (_NEAREST,),
     "ASSIGNMENTS": (f"{_PLANS}.InsertAction", f"{_PLANS}.UpdateAction"),
     "BRANCHES": (f"{_EXPRESSIONS}.CaseWhen",),
-    "CHILD": (_MERGE, f"{_PLANS}.MapInArrow", f"{_PLANS}.Project"),
+    "CHILD": (*(_MERGE, f"{_PLANS}.Aggregate", f"{_PLANS}.MapInArrow", f"{_PLANS}.Project"),),
     "COLS": (Since((4, 2), f"{_PLANS}.InsertReplaceUsing"),),
     "COND": (Since((4, 2), f"{_PLANS}.InsertReplaceOn"),),
     "CONDITION": (
@@ -58,6 +59,7 @@ FIELDS: dict[str, tuple[str | Since, ...]] = {
     "ENV_VARS": (_FUNCTION,),
     "FALSE_VALUE": (f"{_EXPRESSIONS}.If",),
     "GROUP_FILTER_CONDITION": (Since((4, 2), f"{_PLANS}.WriteDelta"),),
+    "GROUPING_EXPRESSIONS": (f"{_PLANS}.Aggregate",),
     "HINT": (f"{_PLANS}.Join",),
     "IGNORE_IF_EXISTS": (f"{_PLANS}.CreateTableAsSelect",),
     "INPUT_QUERY": (f"{_SQL}.catalyst.streaming.WriteToStream",),

@@ -11,6 +11,7 @@ import scala.Product;
  */
 final class SparkField {
   static final SparkField ACCUMULATOR = new SparkField("accumulator");
+  static final SparkField AGGREGATE_EXPRESSIONS = new SparkField("aggregateExpressions");
   static final SparkField APPROX = new SparkField("approx");
   static final SparkField ASSIGNMENTS = new SparkField("assignments");
   static final SparkField BRANCHES = new SparkField("branches");
@@ -25,6 +26,7 @@ final class SparkField {
   static final SparkField ENV_VARS = new SparkField("envVars");
   static final SparkField FALSE_VALUE = new SparkField("falseValue");
   static final SparkField GROUP_FILTER_CONDITION = new SparkField("groupFilterCondition");
+  static final SparkField GROUPING_EXPRESSIONS = new SparkField("groupingExpressions");
   static final SparkField HINT = new SparkField("hint");
   static final SparkField IGNORE_IF_EXISTS = new SparkField("ignoreIfExists");
   static final SparkField INPUT_QUERY = new SparkField("inputQuery");

@@ -131,6 +131,14 @@ final class Forms {
         || t instanceof DecimalType;
   }
 
+  /** Returns whether the least and the greatest value of a type are those of Spark. */
+  static boolean hasExtremes(DataType t) {
+    return isOrdered(t)
+        || t.equals(DataTypes.BooleanType)
+        || t.equals(DataTypes.StringType)
+        || t.equals(DataTypes.BinaryType);
+  }
+
   /** Returns whether equal values of a type are the same bytes: not those of floats. */
   static boolean isGrouped(DataType t) {
     return isOrdered(t)

@@ -47,6 +47,7 @@ public class PushDownRule extends Rule {
       JobDescription.dropOld();
       LogicalPlan marked = CopiedBlobs.marked(plan);
       marked = NullConditions.hidden(SelectiveFilter.inSubqueries(marked));
+      marked = ComputedColumns.below(marked);
       Set joined = SelectiveFilter.joinedLeaves(marked);
       Map clustering = ClusteringColumns.ofLeaves(marked);
       Set computed = Failures.computedLeaves(marked);

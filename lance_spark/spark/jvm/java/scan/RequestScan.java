@@ -84,10 +84,16 @@ public class RequestScan
     StringBuilder text = new StringBuilder("lance pushdown");
     if (request.containsKey("aggregates")) {
       text.append(" aggregates=").append(Forms.json(request.get("aggregates")));
+      if (request.containsKey("groups")) {
+        text.append(" groups=").append(Forms.json(request.get("groups")));
+      }
     } else {
       String struct = output.catalogString();
       String columns = struct.substring("struct<".length(), struct.length() - 1);
       text.append(" columns=[").append(columns).append("]");
+    }
+    if (request.containsKey(RequestScanBuilder.VALUES)) {
+      text.append(" computed=").append(ValueForms.shown((List) request.get(RequestScanBuilder.VALUES)));
     }
     if (request.containsKey(RequestScanBuilder.LOCATORS)) {
       Map locators = (Map) request.get(RequestScanBuilder.LOCATORS);
@@ -186,13 +192,14 @@ public class RequestScan
 
   /**
    * Returns the columns by whose values Spark may filter the scan before it runs. None if the scan
-   * has a limit, whose rows are joined after it.
+   * has a limit, whose rows are joined after it, or computed columns, which filters cannot name.
    */
   public NamedReference[] filterAttributes() {
     boolean isWhole =
         !request.containsKey("limit")
             && !request.containsKey("top")
-            && !request.containsKey("aggregates");
+            && !request.containsKey("aggregates")
+            && !request.containsKey(RequestScanBuilder.VALUES);
     return isWhole ? RuntimeFilters.columns(output) : new NamedReference[0];
   }
 

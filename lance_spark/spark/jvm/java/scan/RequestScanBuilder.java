@@ -2,9 +2,11 @@ package org.lancespark;
 
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.NamedReference;
@@ -55,6 +57,9 @@ public abstract class RequestScanBuilder
   /** Largest limit that one partition returns exactly. */
   private static final int MAX_EXACT_LIMIT = 100000;
 
+  /** The part of a request with columns that the scan computes. */
+  static final String VALUES = "computed";
+
   protected final RequestTable table;
   private final CaseInsensitiveStringMap options;
 
@@ -72,6 +77,11 @@ public abstract class RequestScanBuilder
 
   /** Conditions of keys that the driver may look for, or null (CandidateRows). */
   private final String keys;
+
+  /** Columns that the scan can compute (ComputedColumns). */
+  private final List computed;
+
+  private final StructType schema;
 
   /** Whether a filter was taken that Spark takes to be selective. */
   protected boolean isSelective;
@@ -96,8 +106,36 @@ public abstract class RequestScanBuilder
     this.clustering = options.get(ScanMarks.CLUSTERING);
     this.locators = options.get(ScanMarks.LOCATORS);
     this.keys = options.get(ScanMarks.KEYS);
+    String values = options.get(ScanMarks.VALUES);
+    this.computed = values == null ? new ArrayList() : (List) Forms.parsed(values);
+    this.schema = withComputed(table.schema(), computed);
     this.options = ScanMarks.without(options);
     this.wanted = table.schema();
+  }
+
+  private static StructType withComputed(StructType schema, List computed) {
+    StructType all = schema;
+    for (int i = 0; i < computed.size(); i++) {
+      Map column = (Map) computed.get(i);
+      DataType type = DataType.fromJson((String) column.get("type"));
+      all = all.add((String) column.get("name"), type, true);
+    }
+    return all;
+  }
+
+  /** Adds to a request the computed columns whose names are used. */
+  private void addComputed(Map request, Set names) {
+    List used = new ArrayList();
+    for (int i = 0; i < computed.size(); i++) {
+      Map column = new LinkedHashMap((Map) computed.get(i));
+      column.remove("type");
+      if (names.contains(column.get("name"))) {
+        used.add(column);
+      }
+    }
+    if (!used.isEmpty()) {
+      request.put(VALUES, used);
+    }
   }
 
   /** Returns the builder that receives filters as this version of Spark passes them. */
@@ -171,21 +209,23 @@ public abstract class RequestScanBuilder
    */
   private StructType addAggregates(Aggregation aggregation, Map complete) {
     AggregateFunc[] functions = aggregation.aggregateExpressions();
-    if (functions.length == 0) {
-      return null;
-    }
     StructType output = new StructType();
     Expression[] keys = aggregation.groupByExpressions();
+    if (functions.length == 0 && keys.length == 0) {
+      return null;
+    }
+    Set names = new HashSet();
     List groups = new ArrayList();
     for (int i = 0; i < keys.length; i++) {
       if (!(keys[i] instanceof NamedReference)) {
         return null;
       }
       String[] path = ((NamedReference) keys[i]).fieldNames();
-      DataType type = Forms.typeAt(table.schema(), path);
+      DataType type = Forms.typeAt(schema, path);
       if (type == null || !Forms.isGrouped(type)) {
         return null;
       }
+      names.add(path[0]);
       groups.add(Forms.column(path));
       output = output.add("group" + i, type, true);
     }
@@ -206,18 +246,24 @@ public abstract class RequestScanBuilder
           return null;
         }
         String[] path = ((NamedReference) argument).fieldNames();
-        DataType columnType = Forms.typeAt(table.schema(), path);
+        DataType columnType = Forms.typeAt(schema, path);
         if (columnType == null) {
           return null;
         }
+        names.add(path[0]);
         form.put("col", path);
         if (function instanceof Sum) {
-          type = Forms.sumOf(columnType);
+          // The scan adds up the integers of a computed column of doubles.
+          boolean isAverage = path[0].startsWith(ComputedColumns.PREFIX);
+          type =
+              isAverage && columnType.equals(DataTypes.DoubleType)
+                  ? columnType
+                  : Forms.sumOf(columnType);
           if (type == null || (hasAverages && type.equals(DataTypes.LongType))) {
             return null;
           }
         } else if (!(function instanceof Count)) {
-          if (!Forms.isOrdered(columnType)) {
+          if (!Forms.hasExtremes(columnType)) {
             return null;
           }
           type = columnType;
@@ -226,6 +272,7 @@ public abstract class RequestScanBuilder
       forms.add(form);
       output = output.add("agg" + i, type, true);
     }
+    addComputed(complete, names);
     complete.put("aggregates", forms);
     if (!groups.isEmpty()) {
       complete.put("groups", groups);
@@ -339,6 +386,7 @@ public abstract class RequestScanBuilder
   /** Builds the scan and plans it at once, because rows that the reply brings change the plan. */
   public Scan build() {
     if (!request.containsKey("aggregates")) {
+      addComputed(request, new HashSet(Arrays.asList(wanted.fieldNames())));
       List packed = Packing.columns(wanted);
       if (ColumnarFactory.isWanted()) {
         ColumnarFactory.ask(request);
@@ -346,7 +394,10 @@ public abstract class RequestScanBuilder
       if (!packed.isEmpty()) {
         request.put("packed", packed);
       }
-      if (clustering != null && !request.containsKey("limit") && !request.containsKey("top")) {
+      if (clustering != null
+          && computed.isEmpty()
+          && !request.containsKey("limit")
+          && !request.containsKey("top")) {
         request.put(CLUSTERING, Forms.parsed(clustering));
       }
       if (locators != null) {

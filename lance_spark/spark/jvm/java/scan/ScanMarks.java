@@ -21,7 +21,10 @@ final class ScanMarks {
   /** Forms of the conditions of keys that the driver may look for (CandidateRows). */
   static final String KEYS = "__lance_keys";
 
-  private static final String[] NAMES = {JOINED, CLUSTERING, COMPUTED, LOCATORS, KEYS};
+  /** Columns that the scan computes (ComputedColumns). */
+  static final String VALUES = "__lance_computed_columns";
+
+  private static final String[] NAMES = {JOINED, CLUSTERING, COMPUTED, LOCATORS, KEYS, VALUES};
 
   private ScanMarks() {}
 

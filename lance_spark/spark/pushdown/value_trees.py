@@ -1,0 +1,159 @@
+"""Parsing of value trees, the form in which the rule of Spark's optimizer sends computed columns.
+
+| tree | value |
+| --- | --- |
+| `{"col": [name]}`, `{"lit": text or null, "type": name}` | as in filter trees |
+| `{"op": "case", "args": [condition, value, ..., value]}` | of the first condition that is true |
+| `{"op": "+", "args": [value, value]}`, also `-`, `*`, `%` | of integers of one type, in this |
+| | type; the result wraps around as Java's |
+| `{"op": "cast", "args": [value], "type": name}` | in another type |
+| `{"op": "call", "function": name, "args": [values]}` | of a function of SQL (`_FUNCTIONS`) |
+| a filter tree (`filter_trees`) | the truth of a condition |
+
+The conditions of a `case` are filter trees. `cast` and `call` have a `zone` if the result depends
+on a time zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+from pyspark.sql.types import StructType
+
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.schema import Schema
+from lance_spark.predicates import coercion
+from lance_spark.predicates.coercion import NoCommonTypeError
+from lance_spark.predicates.comparison import widened
+from lance_spark.predicates.expressions import functions
+from lance_spark.predicates.expressions.node import (
+    Choice,
+    Expression,
+    Literal,
+    as_expression,
+    casted,
+)
+from lance_spark.predicates.sql_settings import SqlSettings
+from lance_spark.spark.pushdown.filter_trees import literal, to_predicate, type_of
+from lance_spark.spark.pushdown.request import ComputedColumn, column_path, refused
+
+_ARITHMETIC = ("+", "-", "*", "%")
+_FUNCTIONS = {
+    name: builder
+    for group in (functions.DATE_FUNCTIONS, functions.STRING_FUNCTIONS)
+    for name, (_, builder) in group.items()
+    if name
+    in (
+        *("year", "quarter", "month", "day", "dayofyear", "dayofweek", "weekday"),
+        *("hour", "minute", "second", "date_trunc", "trunc", "length", "substring"),
+    )
+}
+_MAX_DEPTH = 50
+
+
+def to_value(tree: object, schema: Schema, depth: int = 0) -> Expression:
+    """Return the expression of a tree.
+
+    - `schema`: The columns, as Spark has them.
+
+    Raises UnsupportedError: the tree is malformed, or this release does not know a part of it.
+    """
+    if not isinstance(tree, dict) or depth > _MAX_DEPTH:
+        raise refused("a value is malformed, or nested too deep", tree)
+    try:
+        if "col" in tree:
+            return as_expression(coercion.column(schema, column_path(tree["col"], tree)))
+        if "lit" in tree:
+            return Literal(literal(tree))
+        op, args = tree.get("op"), tree.get("args")
+        if not isinstance(args, list):
+            raise refused("a value is malformed", tree)
+        settings = SqlSettings(ansi=False, time_zone=tree.get("zone"))
+        if op == "case":
+            return _choice(tree, args, schema, depth)
+        if op not in (*_ARITHMETIC, "cast", "call"):
+            return as_expression(to_predicate(tree, schema))
+        values = [to_value(arg, schema, depth + 1) for arg in args]
+        if op == "cast":
+            (value,) = values
+            return casted(value, type_of(tree), settings)
+        if op == "call":
+            if tree.get("function") not in _FUNCTIONS:
+                raise refused("a function is not known", tree)
+            return _FUNCTIONS[tree["function"]](values, settings)
+        left, right = values
+        if not pat.is_integer(left.dtype) or not left.dtype.equals(right.dtype):
+            raise refused("the values are not integers of one type", tree)
+        return functions.operation(op, left, right, settings)
+    except (NoCommonTypeError, InvalidInputError, ValueError, IndexError) as error:
+        raise refused(str(error), tree) from None
+
+
+def _choice(tree: object, args: list[Any], schema: Schema, depth: int) -> Expression:
+    if len(args) < 3 or len(args) % 2 == 0:
+        raise refused("a choice is malformed", tree)
+    conditions = [to_predicate(arg, schema) for arg in args[:-1:2]]
+    values = [to_value(arg, schema, depth + 1) for arg in (*args[1::2], args[-1])]
+    if any(not value.dtype.equals(values[0].dtype) for value in values):
+        raise refused("the values have several types", tree)
+    return Choice(tuple(zip(conditions, values[:-1], strict=True)), values[-1])
+
+
+# --------------------------------------------------------------------------------------------------
+# Computed columns of batches.
+
+
+def with_sources(columns: StructType, computed: Sequence[ComputedColumn]) -> StructType:
+    """Return columns with those that computed columns are computed from, without the latter."""
+    names = {item.name for item in computed}
+    fields = {field.name: field for field in columns if field.name not in names}
+    for item in computed:
+        fields.update((field.name, field) for field in item.sources)
+    return StructType(list(fields.values()))
+
+
+def with_computed(
+    batches: Iterator[pa.RecordBatch], computed: Sequence[ComputedColumn], columns: StructType
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches with computed columns after their own.
+
+    - `columns`: Of the batches, as Spark has them. Strings may be dictionary arrays.
+
+    Raises UnsupportedError: as `to_value`.
+    """
+    from lance_spark.spark.types.mapping import batch_schema
+
+    schema = Schema.from_arrow(batch_schema(columns))
+    values = [to_value(item.value, schema) for item in computed]
+    for batch in batches:
+        arrays = [*batch.columns, *(_evaluated(value, batch) for value in values)]
+        names = [*batch.schema.names, *(item.name for item in computed)]
+        yield pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _evaluated(value: Expression, batch: pa.RecordBatch) -> pa.Array:
+    """Return the values of an expression, computed once for each value of a dictionary."""
+    names = {column.path[0].name for column in value.columns()}
+    if len(names) == 1:
+        (name,) = names
+        array = batch.column(name)
+        is_small = pat.is_dictionary(array.type) and len(array.dictionary) < len(array)
+        if is_small and not array.null_count:
+            return value.evaluate(pa.record_batch([array.dictionary], [name])).take(array.indices)
+    return value.evaluate(batch)
+
+
+def selected(batches: Iterator[pa.RecordBatch], output: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield columns of batches, in types that hold their values."""
+    for batch in batches:
+        arrays = []
+        for field in output:
+            array = batch.column(batch.schema.get_field_index(field.name))
+            if pat.is_floating(field.type) and not array.type.equals(field.type):
+                array = widened(array, field.type)
+            arrays.append(array)
+        fields = [field.with_type(array.type) for field, array in zip(output, arrays, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

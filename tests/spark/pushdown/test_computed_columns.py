@@ -1,0 +1,162 @@
+"""Aggregates of expressions, averages and distinct counts, which tasks compute as Spark does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.support.cells import number_of
+from tests.support.tables.beside_parquet import write_beside_parquet
+
+ROWS = 700
+PARTS = 2
+
+#: Queries whose aggregates the scan has.
+PUSHED = [
+    "select count(distinct word) from t",
+    "select flag, count(distinct word), count(*), sum(count), min(word), avg(tiny), max(flag) "
+    "from t group by flag",
+    "select count(distinct tiny), sum(distinct tiny), max(distinct tiny), avg(distinct tiny) "
+    "from t",
+    "select count(distinct word) filter (where tiny > 3), sum(tiny) filter (where flag), "
+    "count(*) filter (where not flag) from t",
+    "select min(word), max(raw), min(flag), bool_or(tiny > 100) from t",
+    "select avg(tiny), avg(count), avg(cents), sum(count) from t group by day",
+    "select distinct word, flag from t",
+    "select year(day), month(day), dayofmonth(day), quarter(day), dayofweek(day), weekday(day), "
+    "dayofyear(day), trunc(day, 'MONTH'), count(*) from t group by all",
+    "select hour(at), minute(at), second(at), cast(at as date), date_trunc('hour', at), year(at), "
+    "sum(tiny) from t group by all",
+    "select hour(clock), count(*) from t group by 1",
+    "select length(word), sum(length(word)), avg(length(word)) from t group by 1",
+    "select substring(word, 1, 3), substring(word, -2), coalesce(word, 'x'), count(*) from t "
+    "group by all",
+    "select sum(count + 1L), sum(tiny + 1000), sum(2 * cast(tiny as int)), max(tiny % 7) from t",
+    "select sum(if(tiny > 5, 1, 0)), sum(case when flag then tiny when tiny < 0 then 0 end), "
+    "count_if(tiny = 3), count(case when word like 'w%' then 1 end) from t",
+    "select case when flag then word else '' end k, count(*) n from t group by 1 having n > 2",
+    "select sum(cents) filter (where tiny > 0), avg(cents) filter (where flag) from t",
+    "select x, count(*) from (select tiny % 5 x, flag from t where id > 20) where flag group by x",
+    "select minute(at) + 1, max(tiny) from t group by minute(at)",
+]
+#: Queries that Spark answers: their values depend on what the scan does not know.
+KEPT = [
+    "select sum(ratio), avg(ratio) from t",
+    "select upper(word), count(*) from t group by 1",
+    "select max(word collate unicode_ci) from t",
+    "select count(distinct word), count(distinct day) from t",
+    "select count(distinct word), count(distinct word) filter (where tiny > 3) from t",
+    "select count(distinct tiny), try_sum(count) from t group by flag",
+    "select count(distinct day), sum(cents) from t group by flag",
+    "select sum(distinct ratio), count(distinct ratio) from t",
+]
+KEYS = [
+    *("flag", "word", "day", "tiny % 3", "year(day)", "minute(at)", "length(word)"),
+    *("date_trunc('DAY', at)", "case when flag then word end", "substring(word, 2, 2)"),
+]
+CONDITIONS = ["flag", "tiny > 0", "word like '%1%'", "word is null", "day < '2024-01-03' or flag"]
+ARGUMENTS = [
+    *("tiny", "count", "cents", "length(word)", "tiny + 5", "tiny * 3S", "month(day)"),
+    *("if(flag, tiny, 0Y)", "case when tiny > 9 then count end", "-7 + cast(tiny as bigint)"),
+]
+FUNCTIONS = ["sum", "avg", "min", "max", "count", "count(distinct", "sum(distinct"]
+
+
+def part_of(number: int) -> pa.Table:
+    """Return the rows of a fragment, with nulls in every column but the first."""
+    rng = np.random.default_rng(number)
+    ids = np.arange(number * ROWS, (number + 1) * ROWS)
+    micros = (ids % 50) * 7_777_777_777 - 86_400_000_000
+    columns = {
+        "word": pa.array([f"wörd 1{row % 7}" * (row % 3) for row in ids]),
+        "flag": pa.array(ids % 3 == 0),
+        "tiny": pa.array(rng.integers(-128, 128, ROWS).astype(np.int8)),
+        "count": pa.array(rng.integers(-(2**24), 2**24, ROWS).astype(np.int32)),
+        "cents": pa.array(
+            [Decimal(int(value)).scaleb(-2) for value in rng.integers(-9999, 9999, ROWS)],
+            pa.decimal128(9, 2),
+        ),
+        "ratio": pa.array(rng.integers(0, 9, ROWS) / 4),
+        "day": pa.array((19_723 + ids % 40 * 11).astype(np.int32), pa.date32()),
+        "at": pa.array(micros, pa.timestamp("us", "UTC")),
+        "clock": pa.array(micros, pa.timestamp("us")),
+        "raw": pa.array([bytes([row % 200]) for row in ids], pa.binary()),
+    }
+    result = {"id": pa.array(ids)}
+    for name, array in columns.items():
+        result[name] = array.take(pa.array(np.arange(ROWS), mask=rng.random(ROWS) < 0.2))
+    return pa.table(result)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The same rows as a Lance table, from which rows were deleted, and as Parquet."""
+    folder = tmp_path_factory.mktemp("computed")
+    return write_beside_parquet(folder, [part_of(number) for number in range(PARTS)], {})
+
+
+def random_query(rng: random.Random) -> str:
+    """Return a query with aggregates of expressions."""
+    keys = rng.sample(KEYS, rng.randrange(3))
+    argument = rng.choice(ARGUMENTS)
+    aggregates = ["count(*)"]
+    for _ in range(rng.randrange(1, 4)):
+        function = rng.choice(FUNCTIONS)
+        # Several arguments of distinct aggregates stay with Spark.
+        used = argument if "distinct" in function else rng.choice(ARGUMENTS)
+        call = f"{function} {used})" if "distinct" in function else f"{function}({used})"
+        where = f" filter (where {rng.choice(CONDITIONS)})" if rng.random() < 0.3 else ""
+        aggregates.append(call + where)
+    where = f" where {rng.choice(CONDITIONS)}" if rng.random() < 0.4 else ""
+    groups = f" group by {', '.join(keys)}" if keys else ""
+    return f"select {', '.join([*keys, *aggregates])} from t{where}{groups}"
+
+
+@pytest.mark.parametrize(
+    ("ansi", "zone", "on_driver"), [("true", "+05:30", True), ("false", "UTC", False)]
+)
+def test_values_are_those_of_parquet(
+    spark: Any,
+    pushdown: Callable[..., None],
+    paths: tuple[str, str],
+    ansi: str,
+    zone: str,
+    on_driver: bool,
+) -> None:
+    rng = random.Random(f"{ansi} {zone}")
+    others = [random_query(rng) for _ in range(number_of(12, 500))]
+    settings = {
+        "spark.sql.ansi.enabled": ansi,
+        "spark.sql.session.timeZone": zone,
+        # For so few rows, compiling takes longer than running.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.shuffle.partitions": "1",
+    }
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        for query in [*PUSHED, *KEPT, *others]:
+            spark.read.parquet(paths[1]).createOrReplaceTempView("t")
+            frame = spark.sql(query)
+            expected, schema = sorted(map(repr, frame.collect())), frame.schema
+            pushdown(True, on_driver)
+            table = spark.read.format("lance").option("target_rows_per_partition", ROWS)
+            table.load(paths[0]).createOrReplaceTempView("t")
+            frame = spark.sql(query)
+            assert sorted(map(repr, frame.collect())) == expected, query
+            assert frame.schema.simpleString() == schema.simpleString(), query
+            plan = frame._jdf.queryExecution().toString()
+            if query not in others:
+                is_pushed = any(sign in plan for sign in ("agg0#", "group0#"))
+                assert is_pushed == (query in PUSHED), query
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
+        spark.catalog.dropTempView("t")
