@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-fast test-long test-pyspark test-tools lint format proto pages docs bench bench-tpch bench-tpcds bench-hits java java-check dist clean
 
-demo: java $(VENV)/.test
+demo: java $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
 
 PARALLEL := -q -n $(WORKERS) --dist worksteal
@@ -116,9 +116,17 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 
+# Python compiles the modules that the demo imports: to compile all of them takes longer than the
+# installation. pyspark comes as a source archive, of which pip makes a wheel for its cache. To
+# compress the wheel takes twenty seconds and saves nothing: its jars are compressed.
+$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --no-compile \
+	  --config-settings=--build-option=--compression=stored -e '.[demo]'
+	@touch $@
+
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e '.[test]'
-	@touch $@
+	@touch $(VENV)/.demo $@
 
 $(VENV)/.dev: $(VENV)/.test
 	$(BIN)/python -m pip install -q -e '.[dev]'

