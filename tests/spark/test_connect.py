@@ -9,49 +9,28 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import lance
 import pyarrow as pa
-import pyspark
 import pytest
 
 from lance_spark.errors import UnsupportedError
 from lance_spark.spark.jvm import connect, enable
 from lance_spark.spark.jvm.classes import EXTENSION
 from tests.support.cells import ALL_CELLS
-from tests.support.spark.processes import environment, write_kept_jar
-from tests.support.spark.settings import INTERPRETED
+from tests.support.spark.connect_server import (
+    CONF,
+    running_server,
+    skip_module_without_connect,
+    variables,
+)
+from tests.support.spark.processes import write_kept_jar
 from tests.support.spark.versions import SPARK
 
-try:
-    import pyspark.sql.connect.proto
-    from grpc_status import rpc_status  # noqa: F401
-
-    if SPARK >= (4, 1):
-        import zstandard  # noqa: F401
-except (ImportError, RuntimeError) as error:
-    # Packages of pyspark[connect]. Its protobuf refuses modules that much older releases generated.
-    pytest.skip(f"no client of Spark Connect: {error}", allow_module_level=True)
-
-SUBMIT = Path(sys.executable).with_name("spark-submit")
-JARS = Path(pyspark.__file__).parent / "jars"
-if not SUBMIT.exists() or not list(JARS.glob("spark-connect_*.jar")):
-    pytest.skip("no spark-submit or no server of Spark Connect here", allow_module_level=True)
-
-#: The server ends when its standard input closes, so it cannot outlive the tests.
-WATCHED = '"$@" </dev/null & server=$!; read -r _; kill $server; wait $server'
-CONF = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "localhost",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    **({} if ALL_CELLS else INTERPRETED),
-}
+skip_module_without_connect()
 
 START = """
 import io, json, sys
@@ -304,11 +283,6 @@ def client(jobs: dict[str, str], url: str, folder: Path, **conf: str) -> dict[st
     return results
 
 
-def variables(folder: Path) -> dict[str, str]:
-    # Servers use free ports.
-    return environment(SPARK_LOCAL_DIRS=str(folder / "local"), SPARK_TESTING="1")
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a table `t.lance` of two versions, and a table `hollow.lance` without its data
@@ -332,33 +306,9 @@ def server(folder: Path) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(enable, "write_jar", write_kept_jar)
         enable.write_conf(folder / "conf", root=str(folder / "lake"))
-    settings = {**CONF, "spark.connect.grpc.binding.port": "0"}
-    command = [
-        *(str(SUBMIT), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
-        *("--master", "local[2]", "--name", "lance_spark tests"),
-        *("--properties-file", str(folder / "conf" / "lance-spark-defaults.conf")),
-        *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
-    ]
-    log = folder / "server.log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", WATCHED, "sh", *command],
-            env=variables(folder) | {"SPARK_TESTING": ""},
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-        )
-    try:
-        deadline = time.monotonic() + 120
-        while not (port := re.search(r"server started at.*:(\d+)", log.read_text())):
-            assert time.monotonic() < deadline, log.read_text()[-4000:]
-            time.sleep(0.2)
-        yield f"sc://localhost:{port[1]}"
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(60)
+    properties = ["--properties-file", str(folder / "conf" / "lance-spark-defaults.conf")]
+    with running_server(folder, properties, CONF) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
