@@ -405,7 +405,7 @@ class LanceReader(TaskObject, DataSourceReader):
             if self.request is not None and self.request.is_aggregated:
                 yield from self._aggregates(partition, output, metrics)
             elif self.request is not None and self.request.computed:
-                yield from self._with_computed(partition, output, metrics, keep_dictionaries)
+                yield from self._with_computed(partition, output, metrics, is_columnar)
             elif partition.task is not None:
                 # With a limit, no prefetch: closing the scan would wait for reads that are not
                 # used.
@@ -467,7 +467,8 @@ class LanceReader(TaskObject, DataSourceReader):
         if partition.task is None:
             return
         assert partition.columns is not None
-        scan = Scan(partition.task, metrics, partition.limit is None, keep, partition.top)
+        ahead = partition.limit is None
+        scan = Scan(partition.task, metrics, ahead, keep, top=partition.top)
         batches = scan.batches(batch_schema(partition.columns), partition.residual)
         batches = with_computed(batches, self.request.computed, partition.columns)
         yield from limited(selected(batches, output), partition.limit)
