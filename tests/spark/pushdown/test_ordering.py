@@ -85,7 +85,11 @@ QUERIES: list[tuple[str, Callable[[Any], Any], int]] = [
     ("descending", lambda t: t.sortWithinPartitions(sf.desc("id")), 0),
     ("nulls last", lambda t: t.sortWithinPartitions(sf.asc_nulls_last("id")), 0),
     ("groups", lambda t: t.groupBy("id").agg(sf.max(sf.upper("word")), sf.count("*")), 1),
-    ("filtered groups", lambda t: t.where("value > 0.5").groupBy("id").agg(sf.max("word")), 1),
+    (
+        "filtered groups",
+        lambda t: t.where("value > 0.5").groupBy("id").agg(sf.max(sf.upper("word"))),
+        1,
+    ),
     (
         "first rows of groups",
         lambda t: t.selectExpr(
