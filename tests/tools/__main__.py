@@ -20,6 +20,11 @@ ENVIRONMENTS = {
         ("dbt-core==1.11.*", "dbt-spark[PyHive]==1.11.*", "pyspark==4.3.*"),
         ("dbt-core==1.9.*", "dbt-spark[PyHive]==1.9.*", "pyspark==4.0.*"),
     ),
+    "pipelines": (
+        ("pyspark[pipelines]==4.3.*",),
+        ("pyspark[pipelines]==4.2.*",),
+        ("pyspark[pipelines]==4.1.*",),
+    ),
 }
 
 
