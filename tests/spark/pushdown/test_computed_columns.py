@@ -49,7 +49,7 @@ PUSHED = [
 KEPT = [
     "select sum(ratio), avg(ratio) from t",
     "select upper(word), count(*) from t group by 1",
-    "select max(word collate unicode_ci) from t",
+    "select count(distinct word collate unicode_ci) from t",
     "select count(distinct word), count(distinct day) from t",
     "select count(distinct word), count(distinct word) filter (where tiny > 3) from t",
     "select count(distinct tiny), try_sum(count) from t group by flag",

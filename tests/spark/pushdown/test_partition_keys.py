@@ -172,7 +172,7 @@ def test_aggregates_and_windows(spark: Any, load: Callable[..., Any]) -> None:
 def test_the_nearest_columns_are_the_keys(spark: Any, load: Callable[..., Any]) -> None:
     def query() -> Any:
         days = load("left").groupBy("day", "word").agg(sf.avg("value").alias("mean"))
-        words = load("right").groupBy("word").agg(sf.avg(sf.col("id") / 2).alias("id"))
+        words = load("right").groupBy("word").agg(sf.stddev("id").alias("id"))
         return days.join(words, "word")
 
     assert sorted(reported(query())) == ["day, word", "word"]

@@ -199,10 +199,9 @@ def test_counts_and_bounds_are_requested(spark: Any, shop: dict[str, str]) -> No
     "query",
     [
         "select price, count(*) from items group by price + 1, price",
-        "select count(distinct g) from items",
-        "select count(*) filter (where g = 1) from items",
+        "select count(*) filter (where abs(g) = 1) from items",
         "select min(x) from items",
-        "select max(name) from items",
+        "select stddev(g) from items",
         "select sum(x) from items",
         "select count(*) from items where id % 2 = 0",
         "select count(g + 1) from items",
