@@ -169,7 +169,10 @@ def test_beside_parquet(tmp_path: Path) -> None:
     group = pq.read_metadata(str(tmp_path / "t")).row_group(0)
     theirs = [group.column(i).total_compressed_size for i in range(group.num_columns)]
     ours = column_bytes(tmp_path / "ours")
-    check(dict(zip(ours, zip(ours.values(), theirs, strict=True), strict=True)), 1.5)
+    beside = dict(zip(ours, zip(ours.values(), theirs, strict=True), strict=True))
+    # A compressor would save bytes of mostly equal values, and double the time of their scan.
+    check({"coupon": beside.pop("coupon")}, 1.6)
+    check(beside, 1.5)
     assert sum(ours.values()) < 0.9 * sum(theirs)
 
 
