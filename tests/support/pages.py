@@ -102,7 +102,8 @@ def run_page(page: Path, namespace: dict[str, Any], folder: Path) -> None:
         place = f"{page.relative_to(ROOT)}:{block.line}"
         code = block.code.replace("/data/", f"{folder}/")
         if block.reason is not None:
-            compile(code, place, "exec")
+            if block.language == "python":
+                compile(code, place, "exec")
             continue
         try:
             if block.language == "sql":

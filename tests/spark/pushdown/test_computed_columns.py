@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.cells import number_of
+from tests.support.spark.settings import restored
 from tests.support.tables.beside_parquet import write_beside_parquet
 
 ROWS = 700
@@ -139,9 +140,9 @@ def test_values_are_those_of_parquet(
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.shuffle.partitions": "1",
     }
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
+    with restored(spark, *settings):
+        for name, value in settings.items():
+            spark.conf.set(name, value)
         for query in [*PUSHED, *KEPT, *others]:
             spark.read.parquet(paths[1]).createOrReplaceTempView("t")
             frame = spark.sql(query)
@@ -156,7 +157,4 @@ def test_values_are_those_of_parquet(
             if query not in others:
                 is_pushed = any(sign in plan for sign in ("agg0#", "group0#"))
                 assert is_pushed == (query in PUSHED), query
-    finally:
-        for name in settings:
-            spark.conf.unset(name)
-        spark.catalog.dropTempView("t")
+    spark.catalog.dropTempView("t")

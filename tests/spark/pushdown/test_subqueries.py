@@ -100,6 +100,7 @@ def test_subqueries_over_the_same_rows_have_one_scan(
         if not local:
             assert {query: QUERIES[query] and scans(frames[query]) for query in QUERIES} == QUERIES
         assert {query: values(frame) for query, frame in frames.items()} == expected
+    spark.catalog.dropTempView("t")
 
 
 def test_a_path_that_a_query_names_twice_is_one_table(
