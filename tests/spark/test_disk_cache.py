@@ -13,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.spark import python_process
+from lance_spark.spark.jvm.enable import CONF
 from lance_spark.storage import disk_ranges
+from tests.support.spark.settings import restored
 from tests.support.stores.aws import BUCKET, KEY, REGION, SECRET, Aws, serving
 
 ROWS, FRAGMENTS = 120_000, 12
@@ -52,8 +54,10 @@ class Table(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def table() -> Iterator[Table]:
-    with serving() as aws:
+def table(spark: Any) -> Iterator[Table]:
+    # Other tests may have turned push-down on, by which the driver answers such queries.
+    with restored(spark, CONF), serving() as aws:
+        spark.conf.set(CONF, "false")
         uri = f"s3://{BUCKET}/shared"
         rng = np.random.default_rng(1)
         words = [f"word {number}" for number in range(3)]
