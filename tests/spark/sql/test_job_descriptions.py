@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from lance_spark import LanceTable
+from lance_spark.spark.jvm.enable import CONF
+from tests.support.spark.settings import restored
 
 NAME = "described"
 _KEY = "spark.job.description"
@@ -75,7 +77,10 @@ def test_after_a_statement_that_fails(spark: Any, root: Path) -> None:
     merge = f"MERGE INTO {NAME}.f t USING {source} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
     with pytest.raises(Exception, match="no"):
         spark.sql(merge)
-    texts = jobs_of(spark, spark.range(100).repartition(2).collect)
+    # Also without push-down.
+    with restored(spark, CONF):
+        spark.conf.set(CONF, "false")
+        texts = jobs_of(spark, spark.range(100).repartition(2).collect)
     assert set(texts) == {None}
     assert spark.sparkContext.getLocalProperty(_KEY) is None
 

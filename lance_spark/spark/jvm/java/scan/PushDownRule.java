@@ -32,6 +32,7 @@ public class PushDownRule extends Rule {
   static final String FORMAT = "lance";
 
   public TreeNode apply(TreeNode plan) {
+    JobDescription.dropOld();
     if (!isEnabled()) {
       return plan;
     }
@@ -44,7 +45,6 @@ public class PushDownRule extends Rule {
 
   private static LogicalPlan replaced(LogicalPlan plan) {
     try {
-      JobDescription.dropOld();
       LogicalPlan marked = CopiedBlobs.marked(plan);
       marked = NullConditions.hidden(SelectiveFilter.inSubqueries(marked));
       marked = ComputedColumns.below(marked);
