@@ -158,7 +158,7 @@ def main() -> None:
 
     # 8. What did a search find before the change?
     (vector,) = model.embed(["people who live in the Alps"], norm=True)
-    for name, version in (("now", table), ("before", table.checkout("first"))):
+    for name, version in (("now", table), ("before", table.checkout(tag="first"))):
         found = version.nearest("vector", vector, 5, columns=["emoji"]).collect()
         print(name, *(row.emoji for row in found))
     table.history().select("version", "operation", "num_rows").show()

@@ -224,9 +224,8 @@ def test_pictures(together: tuple[Path, dict[str, str]]) -> None:
     table = lance.dataset(folder / "pictures.lance")
     table.validate()
     assert table.count_rows("text LIKE 'the country and people of %'") == flags
-    assert {index.name for index in table.describe_indices()} == {"vector_idx", "text_idx"}
-    (fragment,) = table.get_fragments()
-    assert fragment.count_rows() == table.count_rows() > 1_800
+    assert {"vector_idx", "text_idx"} <= {index.name for index in table.describe_indices()}
+    assert table.count_rows() > 1_800
     images = table.take_blobs("image", indices=[0])
     assert images[0].readall().startswith(b"\x89PNG")
 
