@@ -17,8 +17,9 @@ from lance_spark.encoding.blocks import is_short_decimal
 from lance_spark.encoding.v2_1.leaf_columns import KEEP_DICTIONARY, UNSCALED
 from lance_spark.file.schema.field import Field
 
-#: Types whose values have no fixed width.
+#: Start of the names of types of decimals of 128 bits.
 _DECIMAL = "decimal:128:"
+#: Types whose values have no fixed width.
 _VARIABLE = ("string", "large_string", "binary", "large_binary")
 
 

@@ -7,7 +7,7 @@ commit learns what was checked (`lance_spark.table.constraints`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 
     from lance_spark.table.commit.options import CommitOptions
     from lance_spark.table.open import OpenTable
+
+
+def checks_on(table: OpenTable, columns: Collection[str] | None) -> list[Constraint]:
+    """Return the conditions of a table that new values of columns may not meet.
+
+    - `columns`: Columns that get values in existing rows; None for new rows.
+
+    Raises CorruptTableError.
+    """
+    return conditions_on(table.manifest.message.config, columns, table.store.display)
 
 
 def named_by(checks: Iterable[Constraint], names: Sequence[str]) -> list[str]:
@@ -35,7 +45,7 @@ def named_by(checks: Iterable[Constraint], names: Sequence[str]) -> list[str]:
 
 def with_checks(options: CommitOptions, table: OpenTable) -> CommitOptions:
     """Return options for a commit of rows that meet all conditions of a table."""
-    checks = conditions_on(table.manifest.message.config, None, table.store.display)
+    checks = checks_on(table, None)
     checked = {check.name: check.check for check in checks if check.check is not None}
     return replace(options, checked_constraints=checked) if checked else options
 

@@ -30,7 +30,7 @@ from lance_spark.spark.job import Job, task_number
 from lance_spark.spark.options.write import WriteOptions
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
-from lance_spark.spark.table.checks import checked_rows, named_by, with_checks
+from lance_spark.spark.table.checks import checked_rows, checks_on, named_by, with_checks
 from lance_spark.spark.table.conditions import cast_to_field
 from lance_spark.spark.table.dataframes import (
     analysis_errors,
@@ -46,7 +46,7 @@ from lance_spark.spark.write.input import BackgroundWriter, InputConverter
 from lance_spark.spark.write.planning import check_types, map_columns
 from lance_spark.table.bases import folders
 from lance_spark.table.commit.options import CommitOptions
-from lance_spark.table.constraints import Constraint, conditions_on
+from lance_spark.table.constraints import Constraint
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.manifest.manifest import Manifest
@@ -143,7 +143,7 @@ def replace_where(
     check_file_types(schema, table.manifest.data_storage_version)
     write_options = WriteOptions.parse({"path": handle.path})
     check_types(source.schema, write_options, names, input_schema(schema))
-    checks = conditions_on(table.manifest.message.config, None, table.store.display)
+    checks = checks_on(table, None)
     rows, shown = with_condition(handle, dataset, source, names, condition, checks)
     work = InsertRows(snapshot_of(table), tuple(names), shown, text_of(condition), job.tag)
     written = job.run_frame(rows, work, "write rows")

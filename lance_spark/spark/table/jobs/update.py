@@ -35,7 +35,7 @@ from lance_spark.spark.quoting import quoted
 from lance_spark.spark.read.projection import finder
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
-from lance_spark.spark.table.checks import checked_rows, named_by, with_checks
+from lance_spark.spark.table.checks import checked_rows, checks_on, named_by, with_checks
 from lance_spark.spark.table.conditions import cast_to_field, matching_rows
 from lance_spark.spark.table.dataframes import by_fragment, cast_to, has_windows, to_column
 from lance_spark.spark.table.jobs.columns import rewrite_columns
@@ -44,7 +44,7 @@ from lance_spark.spark.table.merge.join import assigned_columns
 from lance_spark.spark.types.mapping import written_as
 from lance_spark.spark.write.input import InputConverter
 from lance_spark.table.commit.options import CommitOptions
-from lance_spark.table.constraints import Constraint, conditions_on
+from lance_spark.table.constraints import Constraint
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
@@ -115,7 +115,7 @@ def update(
         table, data_files=True, written=written, checked=options.checked_constraints
     )
     check_types(table.schema, table.manifest.data_storage_version)
-    checks = conditions_on(table.manifest.message.config, assigned.keys(), table.store.display)
+    checks = checks_on(table, assigned.keys())
     blobs = [field.name for field in fields if has_blobs(field)]
     if blobs and mode == "columns":
         raise UnsupportedError(
@@ -230,11 +230,12 @@ def new_values(
         # Children of structs are matched by name, for which their types must be known. Spark
         # evaluates each value once, although a cast can name it several times.
         rows = rows.select(ROW_ADDRESS.name, *map(_aliased, values, names), *unchanged)
+        given_fields = rows.schema.fields[1 : 1 + len(fields)]
         values = [
             cast_to(F.col(name), field)
             if has_blobs(field)
             else cast_to_field(F.col(name), given.dataType, field, by_name=False)
-            for name, given, field in zip(names, rows.schema.fields[1:], fields, strict=False)
+            for name, given, field in zip(names, given_fields, fields, strict=True)
         ]
     else:
         values = list(map(cast_to, values, fields))

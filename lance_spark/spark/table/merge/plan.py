@@ -26,7 +26,7 @@ from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.spark.job import parallelism
 from lance_spark.spark.quoting import quoted
 from lance_spark.spark.read.projection import find_exactly, finder
-from lance_spark.spark.table.checks import checked_rows, named_by
+from lance_spark.spark.table.checks import checked_rows, checks_on, named_by
 from lance_spark.spark.table.dataframes import default_of, is_named, null_of, to_column
 from lance_spark.spark.table.merge.join import (
     ADDRESS,
@@ -44,8 +44,7 @@ from lance_spark.spark.table.merge.join import (
     kept_source,
     key_tree,
 )
-from lance_spark.table.constraints import Constraint, conditions_on
-from lance_spark.table.open import OpenTable
+from lance_spark.table.constraints import Constraint
 from lance_spark.table.rows.addresses import OFFSET_BITS
 
 if TYPE_CHECKING:
@@ -117,7 +116,8 @@ def merge_frame(
     ]
     written = [tuple(columns) for columns in values]
     names = tuple(name for name in schema.names if any(name in columns for columns in written))
-    checks = _conditions(dataset._table, clauses, names)
+    inserts = any(clause.action is Action.INSERT for clause in clauses)
+    checks = checks_on(dataset._table, None if inserts else names)
     named = named_by(checks, schema.names)
     for clause, columns in zip(clauses, values, strict=True):
         if clause.action is not Action.DELETE:
@@ -139,18 +139,6 @@ def merge_frame(
         for clause, columns in zip(clauses, written, strict=True)
     )
     return MergeFrame(rows, names, task_clauses)
-
-
-def _conditions(
-    table: OpenTable, clauses: Sequence[Clause], names: Sequence[str]
-) -> tuple[Constraint, ...]:
-    """Return the conditions that rows of a merge may not meet.
-
-    - `names`: Columns that the clauses write.
-    """
-    inserts = any(clause.action is Action.INSERT for clause in clauses)
-    config = table.manifest.message.config
-    return tuple(conditions_on(config, None if inserts else names, table.store.display))
 
 
 def _other_values(
