@@ -222,12 +222,16 @@ final class AssignedColumns {
 
   /** Returns an expression in the place of another one, under its name if it has one. */
   private static Expression named(Expression original, Expression expression) {
-    if (!(original instanceof NamedExpression)) {
-      return expression;
-    }
+    return original instanceof NamedExpression
+        ? alias(expression, ((NamedExpression) original).name())
+        : expression;
+  }
+
+  /** Returns an expression as a new column of a name. */
+  static Alias alias(Expression expression, String name) {
     return new Alias(
         expression,
-        ((NamedExpression) original).name(),
+        name,
         NamedExpression$.MODULE$.newExprId(),
         (Seq) Nil$.MODULE$,
         Option.empty(),

@@ -4,11 +4,9 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
-import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -16,10 +14,7 @@ import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.DataTypes;
-import scala.Option;
 import scala.collection.Iterator;
-import scala.collection.immutable.Nil$;
-import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -100,7 +95,7 @@ final class KeyedInserts {
             before == null ? new WriteCounts() : before.counts);
     LogicalPlan query = (LogicalPlan) SparkField.QUERY.of(plan);
     List output = new ArrayList();
-    output.add(named(new Literal(Integer.valueOf(INSERT), DataTypes.IntegerType), OPERATION));
+    output.add(AssignedColumns.alias(new Literal(Integer.valueOf(INSERT), DataTypes.IntegerType), OPERATION));
     List columns = new ArrayList();
     List ordinals = new ArrayList();
     String[] names = table.schema().fieldNames();
@@ -110,7 +105,7 @@ final class KeyedInserts {
       ordinals.add(Integer.valueOf(i + 1));
     }
     int address = output.size();
-    output.add(named(new Literal(null, DataTypes.LongType), RowChange.ADDRESS));
+    output.add(AssignedColumns.alias(new Literal(null, DataTypes.LongType), RowChange.ADDRESS));
     Map write = RowChangeRule.write(change, query, address, columns, ordinals);
     write.put("given", Collections.EMPTY_LIST);
     write.put("row_columns", Collections.EMPTY_LIST);
@@ -118,16 +113,6 @@ final class KeyedInserts {
     return SparkRelease.append(
         SparkShims.relationOver(target, new RowChangeSink(change, write)),
         Clustering.of(new Project(AssignedColumns.seq(output), query), address, ordinals));
-  }
-
-  private static Alias named(Expression value, String name) {
-    return new Alias(
-        value,
-        name,
-        NamedExpression$.MODULE$.newExprId(),
-        (Seq) Nil$.MODULE$,
-        Option.empty(),
-        (Seq) Nil$.MODULE$);
   }
 
   /** Puts another version of the table in its place, in the analysed plan of such a statement. */

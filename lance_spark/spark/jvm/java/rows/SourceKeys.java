@@ -17,7 +17,6 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.In;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation$;
 import org.apache.spark.sql.catalyst.optimizer.UnwrapCastInBinaryComparison$;
 import org.apache.spark.sql.catalyst.plans.LeftSemi$;
@@ -38,7 +37,6 @@ import org.apache.spark.sql.execution.datasources.v2.V2ScanRelationPushDown$;
 import org.apache.spark.sql.types.DataType;
 import scala.Option;
 import scala.collection.Iterator;
-import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction1;
 
@@ -336,7 +334,7 @@ final class SourceKeys extends Replacing {
     Expression condition = null;
     for (int i = 0; i < equalities.size(); i++) {
       Object[] equality = (Object[]) equalities.get(i);
-      Alias key = named((Expression) equality[1]);
+      Alias key = AssignedColumns.alias((Expression) equality[1], "key");
       columns.add(key);
       ids.add(key.exprId());
       Expression own = (Expression) equality[0];
@@ -421,20 +419,10 @@ final class SourceKeys extends Replacing {
       return source;
     }
     List columns = new ArrayList();
-    columns.add(named(key));
+    columns.add(AssignedColumns.alias(key, "key"));
     LogicalPlan keys =
         ConvertToLocalRelation$.MODULE$.apply(new Project(AssignedColumns.seq(columns), source));
     return keys instanceof LocalRelation ? (LocalRelation) keys : null;
-  }
-
-  private static Alias named(Expression key) {
-    return new Alias(
-        key,
-        "key",
-        NamedExpression$.MODULE$.newExprId(),
-        (Seq) Nil$.MODULE$,
-        Option.empty(),
-        (Seq) Nil$.MODULE$);
   }
 
   /** Filters a relation. Spark pushes one filter down to a scan, so two become one. */

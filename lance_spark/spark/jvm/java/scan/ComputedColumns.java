@@ -167,16 +167,6 @@ final class ComputedColumns extends Replacing {
         (Seq) Nil$.MODULE$);
   }
 
-  private static Alias alias(Expression e, String name) {
-    return new Alias(
-        e,
-        name,
-        NamedExpression$.MODULE$.newExprId(),
-        (Seq) Nil$.MODULE$,
-        Option.empty(),
-        (Seq) Nil$.MODULE$);
-  }
-
   /** Returns the calls of aggregates in results, each once. */
   private static List calls(List results) {
     List calls = new ArrayList();
@@ -435,7 +425,7 @@ final class ComputedColumns extends Replacing {
                 || call.dataType().equals(DataTypes.DoubleType);
         canMerge &=
             !isSum || (isAdded && ((Expression) function).prettyName().equals("sum"));
-        Alias part = alias(call, "part" + i);
+        Alias part = AssignedColumns.alias(call, "part" + i);
         inner.add(part);
         callColumns.add(part.toAttribute());
       }
@@ -443,7 +433,7 @@ final class ComputedColumns extends Replacing {
 
     private Attribute add(Expression key, String name) {
       NamedExpression column =
-          key instanceof AttributeReference ? (NamedExpression) key : alias(key, name);
+          key instanceof AttributeReference ? (NamedExpression) key : AssignedColumns.alias(key, name);
       groups.add(key);
       inner.add(column);
       return column.toAttribute();

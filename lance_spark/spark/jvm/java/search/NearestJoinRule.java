@@ -10,7 +10,6 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.KnownNullable;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -168,20 +167,10 @@ public class NearestJoinRule extends Rule {
   static LogicalPlan renamed(LogicalPlan queries, Expression vector) {
     List columns = new ArrayList();
     for (Iterator i = queries.output().iterator(); i.hasNext(); ) {
-      columns.add(named((Expression) i.next(), "query" + columns.size()));
+      columns.add(AssignedColumns.alias((Expression) i.next(), "query" + columns.size()));
     }
-    columns.add(named(vector, VECTOR));
+    columns.add(AssignedColumns.alias(vector, VECTOR));
     return new Project(AssignedColumns.seq(columns), queries);
-  }
-
-  private static Alias named(Expression expression, String name) {
-    return new Alias(
-        expression,
-        name,
-        NamedExpression$.MODULE$.newExprId(),
-        (Seq) Nil$.MODULE$,
-        Option.empty(),
-        (Seq) Nil$.MODULE$);
   }
 
   /**
