@@ -18,7 +18,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
-# mkdocs loads this file by its path.
+# mkdocs loads this file by its path, and takes the entry back when it has loaded it.
 sys.path.insert(0, str(ROOT))
 
 from docs.generated import completed  # noqa: E402
@@ -45,6 +45,11 @@ COPIED = {
 }
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(?=(?:#[^)\s]*)?\))")
 FENCE = {".py": "python", ".conf": "properties"}
+
+
+def on_startup(**_: Any) -> None:
+    """Let pages import this repository's `tests`, not a package of that name elsewhere."""
+    sys.path.insert(0, str(ROOT))
 
 
 def on_files(files: Files, config: Any) -> Files:
