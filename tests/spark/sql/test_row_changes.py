@@ -523,7 +523,7 @@ def test_abort_keeps_files_of_a_commit_whose_answer_was_lost(
     ],
 )
 def test_a_cached_table_has_the_rows_after_a_change(
-    spark: Any, statement: str, expected: list[int], pushed: None
+    spark: Any, root: Path, statement: str, expected: list[int], pushed: None
 ) -> None:
     """The cache is read again while the statement ends."""
     table = create(spark, "cached_rows", "id BIGINT", "SELECT id FROM range(3)")
