@@ -269,6 +269,18 @@ def test_methods_that_run_jobs_of_their_own(spark: Any, tmp_path: Path) -> None:
             "given",
         ),
         (
+            lambda: table.update_columns_from(
+                spark.createDataFrame([(1, 9)], "id INT, V INT"), "id"
+            ),
+            "small .* v : 9 s : {1, 1}",
+        ),
+        (
+            lambda: table.update_columns_from(
+                spark.createDataFrame([(1, None)], "id INT, t STRING"), "id"
+            ),
+            "given",
+        ),
+        (
             lambda: (
                 merge(3, 9, None, "b")
                 .whenMatchedUpdateAll()
@@ -281,6 +293,9 @@ def test_methods_that_run_jobs_of_their_own(spark: Any, tmp_path: Path) -> None:
         refused(call, f"CHECK_CONSTRAINT_VIOLATION.* {name}")
     assert open_dataset(path).version == version
     table.update(set={"v": "v + 1"})
+    table.update_columns({"v": "v - 1"})
+    table.update_columns_from(spark.createDataFrame([(1, 2, "g")], "id INT, v INT, t STRING"), "id")
+    assert table.toDF().where("id = 1").first().asDict(True) == {**rows[0], "v": 2, "t": "g"}
     table.replace_where(frame(2, 3, (6, 7), "c"), "id = 2")
     merge(1, 4, None, "d").whenMatchedUpdate(set={"v": "s.v"}).whenNotMatchedInsertAll().execute()
     merge(5, 5, None, "e").whenMatchedDelete().whenNotMatchedInsertAll().execute()
@@ -288,7 +303,7 @@ def test_methods_that_run_jobs_of_their_own(spark: Any, tmp_path: Path) -> None:
         "t.id = 2"
     ).execute()
     assert lance.dataset(path).to_table().sort_by("id").to_pylist() == [
-        {"id": 1, "v": 4, "s": {"n": 1, "m": 1}, "t": "a"},
+        {"id": 1, "v": 4, "s": {"n": 1, "m": 1}, "t": "g"},
         {"id": 5, "v": 5, "s": None, "t": "e"},
         {"id": 6, "v": 6, "s": {"n": 1, "m": 1}, "t": "f"},
     ]

@@ -38,9 +38,11 @@ from lance_spark.mutations.rows.update import UpdateResult, commit_updates
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.spark.catalog.properties import of_new_columns
 from lance_spark.spark.job import Job, parallelism
+from lance_spark.spark.quoting import quoted
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
+from lance_spark.spark.table.checks import checked_rows, checks_on, named_by, with_checks
 from lance_spark.spark.table.conditions import cast_to_field
 from lance_spark.spark.table.dataframes import (
     analysis_errors,
@@ -367,7 +369,15 @@ def update_from(
         for fragment in counted_fragments(table.paths, table.manifest)
         if fragment.num_rows
     ]
-    rows = join_by_key(frame(handle, dataset, key), source, key, values, "inner")
+    checks = checks_on(table, values.keys())
+    # Values that the rows keep, and that a condition names.
+    unchanged = [name for name in named_by(checks, table.schema.names) if name not in values]
+    target = frame(handle, dataset, list(dict.fromkeys([*key, *unchanged])))
+    rows = join_by_key(target, source, key, values, "inner", kept=unchanged)
+    if checks:
+        written = [ROW_ADDRESS.name, *map(quoted, values)]
+        rows = checked_rows(rows, checks, kept=written)
+    options = with_checks(options, table)
     return rewrite_columns(job, table, fields, rows, fragments, options, ordered=False)
 
 
@@ -378,17 +388,22 @@ def join_by_key(
     values: Mapping[str, Column],
     join_type: str,
     flagged: bool = False,
+    kept: Sequence[str] = (),
 ) -> DataFrame:
     """Return the addresses of a table's rows, with values of a source's rows with the same key.
 
-    - `target`: Rows of the table: the key, and ``_rowaddr``.
+    - `target`: Rows of the table: the key, ``_rowaddr``, and the columns `kept`.
     - `values`: Expressions over the source, by the names of the new columns.
+    - `kept`: Columns of the table that stand behind the values.
     - `flagged`: Whether to add a last column that is null for rows whose key is not in the source.
     """
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+    unchanged = [quoted(name) for name in kept]
     target_keys = target.select(
-        ROW_ADDRESS.name, *(F.col(name).alias(_TARGET_KEY.format(i)) for i, name in enumerate(key))
+        ROW_ADDRESS.name,
+        *(F.col(name).alias(_TARGET_KEY.format(i)) for i, name in enumerate(key)),
+        *unchanged,
     )
     source_values = source.select(
         *(source[name].alias(_SOURCE_KEY.format(i)) for i, name in enumerate(key)),
@@ -404,6 +419,7 @@ def join_by_key(
     return target_keys.join(source_values, conditions, join_type).select(
         ROW_ADDRESS.name,
         *(F.col(_SOURCE_VALUE.format(i)).alias(name) for i, name in enumerate(values)),
+        *unchanged,
         *([_MATCHED] if flagged else []),
     )
 
