@@ -13,7 +13,7 @@ PYSPARKS ?= 4.0 4.1 4.2 4.3
 # Tests start hundreds of Python processes, each of which would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-long test-pyspark test-tools lint format proto pages docs bench bench-tpch bench-tpcds bench-hits java java-check dist clean
+.PHONY: demo test test-fast test-long test-pyspark test-tools test-spark-suites lint format proto pages docs bench bench-tpch bench-tpcds bench-hits java java-check dist clean
 
 demo: java $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
@@ -61,6 +61,12 @@ test-pyspark: java
 # Tools that people run on Spark, each in environments that are thrown away. TOOLS=dbt chooses.
 test-tools: java
 	$(PYTHON) -m tests.tools $(TOOLS)
+
+# Tests of Spark's source with Lance in place of Parquet, and with Parquet. SPARK_SOURCE is a checkout of
+# Spark at the tag of the installed pyspark; SUITES='inputs/group-by.sql pyspark.sql.tests.test_types'
+# chooses, and OTHER_RELEASE=1 takes a checkout of another release. See tests/spark_suites/__main__.py.
+test-spark-suites: java $(VENV)/.test
+	$(BIN)/python -m tests.spark_suites $(if $(OTHER_RELEASE),--other-release) "$(SPARK_SOURCE)" $(foreach suite,$(SUITES),'$(suite)')
 
 # Builds the wheel and the source distribution twice, compares the bytes, checks them, tries them on each Python that is found, and writes
 # lists of what they need (SBOM). See tests/release/__main__.py.
