@@ -30,7 +30,7 @@ from typing import IO
 import pyspark
 
 from lance_spark.spark.jvm import enable
-from tests.spark_suites.inputs import created_table
+from tests.spark_suites.inputs import created_table, created_view
 from tests.spark_suites.outcomes import Outcome, difference
 from tests.spark_suites.reasons import Reasons
 from tests.spark_suites.session import REPLY
@@ -175,11 +175,12 @@ class Run:
             verdict = "same"
             if differs:
                 reason = self._reasons.find(outcome, differs) or _follows(outcome, missing)
-                table = created_table(outcome.text)
-                if table and outcome.condition:
-                    missing[table] = outcome.number
+                created = created_table(outcome.text) or created_view(outcome.text)
+                if created and outcome.condition:
+                    missing[created] = outcome.number
                 verdict = "reason" if reason else "wrong"
-                self._print(verdict, outcome, differs, reason)
+                if not reason:
+                    _print(outcome, differs)
             counts[verdict] += 1
         self._counts += counts
         self._files.add(name)
@@ -195,27 +196,28 @@ class Run:
         kept.write_text(json.dumps([outcome.values() for outcome in outcomes]))
         return outcomes
 
-    @staticmethod
-    def _print(verdict: str, outcome: Outcome, differs: str, reason: str) -> None:
-        place = f"{outcome.file} {outcome.number}"
-        text = " ".join(outcome.text.split())
-        explanation = reason or " ".join(differs.split())[:600]
-        print(f"  {verdict} {place}: {text[:200]}\n      {explanation}", flush=True)
-
     def end(self) -> int:
         """Print the sum; return the exit status."""
         for worker in self._workers.values():
             worker.end()
+        for reason, uses in self._reasons.uses.items():
+            print(f"{uses} times: {reason.reason}")
         for reason in self._reasons.unused(self._files):
             print(f"explains nothing: {reason}")
         print(f"all: {_text(self._counts)}")
         return 1 if self._counts["wrong"] else 0
 
 
-def _follows(outcome: Outcome, missing: dict[str, int]) -> str:
-    """Return which statement explains that a statement does not find a table.
+def _print(outcome: Outcome, differs: str) -> None:
+    text = " ".join(outcome.text.split())[:200]
+    print(f"  wrong {outcome.file} {outcome.number}: {text}")
+    print(f"      {' '.join(differs.split())[:600]}", flush=True)
 
-    - `missing`: Statements that did not create a table, by its name.
+
+def _follows(outcome: Outcome, missing: dict[str, int]) -> str:
+    """Return which statement explains that a statement does not find a table or a view.
+
+    - `missing`: Statements that did not create one, by its name.
     """
     if outcome.condition == "TABLE_OR_VIEW_NOT_FOUND":
         for table, number in missing.items():

@@ -38,6 +38,11 @@ _PARTITIONS = re.compile(
     r"^(CREATE\s+TABLE\b.*?)\bPARTITIONED\s+BY\s*\((?:\s*\w+\s*,)*\s*\w+\s*\)",
     re.IGNORECASE | re.DOTALL,
 )
+_BUCKETS = re.compile(
+    r"\bCLUSTERED\s+BY\s*\([^()]*\)(?:\s*SORTED\s+BY\s*\([^()]*\))?\s*INTO\s+\d+\s+BUCKETS\b",
+    re.IGNORECASE,
+)
+_LOCATION = re.compile(r"(\bLOCATION\s+'(?:file:)?)(?=/)", re.IGNORECASE)
 _UDF = re.compile(r"\budf\s*\(", re.IGNORECASE)
 
 
@@ -119,13 +124,14 @@ def _pairs(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def for_source(statement: str, source: str) -> str:
-    """Return a statement with a source in place of Parquet.
+def for_source(statement: str, source: str, root: str) -> str:
+    """Return a statement with a source in place of Parquet, whose paths are below a folder.
 
-    New tables have no partitions, also those of Parquet: Lance refuses them. Spark's suite registers
-    functions `udf` that return their argument: `coalesce` does so, too.
+    New tables have no partitions and buckets, also those of Parquet: Lance refuses them. Spark's
+    suite registers functions `udf` that return their argument: `coalesce` does so, too.
     """
-    statement = _PARTITIONS.sub(r"\1", statement)
+    statement = _BUCKETS.sub("", _PARTITIONS.sub(r"\1", statement))
+    statement = _LOCATION.sub(rf"\g<1>{root}", statement)
     return _UDF.sub("coalesce(", _PARQUET.sub(rf"\g<1>{source}", statement))
 
 

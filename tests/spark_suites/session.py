@@ -80,8 +80,9 @@ _TRANSPARENT = frozenset({"Project", "Filter"})
 class Suite:
     """The golden files, with a source."""
 
-    def __init__(self, spark: Any, source: str, resources: Path):
+    def __init__(self, spark: Any, source: str, resources: Path, scratch: Path):
         self._spark = spark
+        self._root = str(scratch / "root")
         self._source = source
         self._folder = resources / "sql-tests" / "inputs"
         self._databases = {"default"}
@@ -120,7 +121,7 @@ class Suite:
         self, session: Any, file: str, number: int, statement: str, tables: set[str]
     ) -> Outcome:
         place: dict[str, Any] = {"file": file, "number": number, "text": statement}
-        text = for_source(statement, self._source)
+        text = for_source(statement, self._source, self._root)
         try:
             dropped = dropped_view(text)
             if dropped in tables:
@@ -226,7 +227,7 @@ def main(source: str, resources: str, folder: str) -> None:
     logging.disable()
     scratch = Path(folder)
     spark = start(source, scratch)
-    suite = Suite(spark, source, Path(resources))
+    suite = Suite(spark, source, Path(resources), scratch)
     for line in sys.stdin:
         for outcome in suite.run(line.strip()):
             print(REPLY + json.dumps(outcome.values()), flush=True)

@@ -56,6 +56,9 @@ def test_read_input(tmp_path: Path) -> None:
         ("CREATE TABLE t (a INT)\nUSING  Parquet", "CREATE TABLE t (a INT)\nUSING  lance"),
         ("create table t (a INT) partitioned by (a, b) AS", "create table t (a INT)  AS"),
         ("CREATE TABLE t (a INT) PARTITIONED BY (b INT)",) * 2,
+        ("CREATE TABLE t\nLOCATION '/a'", "CREATE TABLE t\nLOCATION '/root/a'"),
+        ("CREATE DATABASE t LOCATION 'file:/a'", "CREATE DATABASE t LOCATION 'file:/root/a'"),
+        ("CLUSTERED BY (a) SORTED BY (b ASC)\nINTO 2 BUCKETS COMMENT 'c'", " COMMENT 'c'"),
         ("SELECT * FROM parquet.`/a/parquet`", "SELECT * FROM lance.`/a/parquet`"),
         (
             "SELECT 'parquet', udf (a) FROM my_udf(1)",
@@ -64,7 +67,7 @@ def test_read_input(tmp_path: Path) -> None:
     ],
 )
 def test_for_source(statement: str, expected: str) -> None:
-    assert for_source(statement, "lance") == expected
+    assert for_source(statement, "lance", "/root") == expected
 
 
 def test_created_table() -> None:
