@@ -49,6 +49,8 @@ MODULES = (
     *("streaming.test_streaming", "streaming.test_streaming_foreach"),
     *("streaming.test_streaming_foreach_batch", "streaming.test_streaming_listener"),
 )
+#: The condition of a file or a module whose other outcomes are missing.
+NO_OUTCOME = "NoOutcome"
 #: Maximum seconds between two outcomes.
 SECONDS = 180
 
@@ -59,6 +61,7 @@ class Worker:
     def __init__(self, module: str, source: str, argument: Path, scratch: Path):
         self._command = [sys.executable, "-m", f"tests.spark_suites.{module}", source]
         self._command += [str(argument)]
+        self._argument = argument
         self._scratch = scratch
         self._source = source
         self._takes_folder = module == "session"
@@ -68,6 +71,8 @@ class Worker:
     def _start(self) -> subprocess.Popen[str]:
         folder = Path(tempfile.mkdtemp(dir=self._scratch))
         command = [*self._command, str(folder)] if self._takes_folder else self._command
+        if not self._takes_folder:
+            shutil.copytree(self._argument / "test_support", folder / "python" / "test_support")
         variables = environment() if self._takes_folder else _conf(self._source, folder)
         with (folder / "log").open("w") as log:
             process = subprocess.Popen(
@@ -100,7 +105,7 @@ class Worker:
                 line, problem = None, f"no outcome in {SECONDS} seconds"
             if line is None:
                 self.end()
-                yield Outcome(name, number + 1, "", condition="NoOutcome", error=problem)
+                yield Outcome(name, number + 1, "", condition=NO_OUTCOME, error=problem)
                 return
             values = json.loads(line)
             if values is None:
@@ -172,7 +177,11 @@ class Run:
         for outcome in self._workers[kind, "lance"].run(name):
             parquet = expected.get(outcome.number)
             differs = difference(parquet, outcome) if parquet else "not run with Parquet"
+            if outcome.condition == NO_OUTCOME:
+                differs = f"error: {outcome.error}"
             verdict = "same"
+            if not differs and outcome.condition and kind == "unit_tests":
+                verdict = "skipped" if outcome.condition == "skipped" else "fails"
             if differs:
                 reason = self._reasons.find(outcome, differs) or _follows(outcome, missing)
                 created = created_table(outcome.text) or created_view(outcome.text)
@@ -227,7 +236,12 @@ def _follows(outcome: Outcome, missing: dict[str, int]) -> str:
 
 
 def _text(counts: Counter[str]) -> str:
-    return f"{counts['same']} same, {counts['reason']} with a reason, {counts['wrong']} wrong"
+    text = f"{counts['same']} same, {counts['reason']} with a reason, {counts['wrong']} wrong"
+    if counts["skipped"]:
+        text += f", {counts['skipped']} skipped"
+    if counts["fails"]:
+        text += f", {counts['fails']} fail with both sources"
+    return text
 
 
 def _release(source: Path) -> str:

@@ -7,7 +7,6 @@ tests start have the source by default. The source also takes the place of the f
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import sys
@@ -20,6 +19,7 @@ import pyspark.sql
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameReader, DataFrameWriter, DataFrameWriterV2
 from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
+from pyspark.testing import sqlutils, utils
 
 from tests.spark_suites.outcomes import Outcome
 from tests.spark_suites.session import REPLY
@@ -117,11 +117,13 @@ def main(source: str, python: str) -> None:
     # The tests are packages in packages of the installed pyspark, which lacks them.
     pyspark.__path__.append(str(root))
     pyspark.sql.__path__.append(str(root / "sql"))
+    # Releases have some names of either module in the other.
+    for name, value in vars(utils).items():
+        vars(sqlutils).setdefault(name, value)
     replace_formats(source)
     for line in sys.stdin:
-        module = importlib.import_module(line.strip())
-        suite = unittest.defaultTestLoader.loadTestsFromModule(module)
-        suite.run(Outcomes(module.__name__))
+        suite = unittest.defaultTestLoader.loadTestsFromName(line.strip())
+        suite.run(Outcomes(line.strip()))
         print(REPLY + "null", flush=True)
 
 
