@@ -11,6 +11,7 @@ import json
 import logging
 import sys
 import unittest
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ import pyspark.sql
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameReader, DataFrameWriter, DataFrameWriterV2
 from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
-from pyspark.testing import sqlutils, utils
 
 from tests.spark_suites.outcomes import Outcome
 from tests.spark_suites.session import REPLY
@@ -110,6 +110,17 @@ def _replace_method(kind: type, name: str, source: str) -> None:
     setattr(kind, name, call)
 
 
+def _load_testing(folder: Path) -> None:
+    """Load the package `pyspark.testing` of the tests' own release from a folder."""
+    spec = spec_from_file_location(
+        "pyspark.testing", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["pyspark.testing"] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
 def main(source: str, python: str) -> None:
     """Run the modules that the standard input names, of the folder `python` of Spark's source."""
     logging.disable()
@@ -117,9 +128,7 @@ def main(source: str, python: str) -> None:
     # The tests are packages in packages of the installed pyspark, which lacks them.
     pyspark.__path__.append(str(root))
     pyspark.sql.__path__.append(str(root / "sql"))
-    # Releases have some names of either module in the other.
-    for name, value in vars(utils).items():
-        vars(sqlutils).setdefault(name, value)
+    _load_testing(root / "testing")
     replace_formats(source)
     for line in sys.stdin:
         suite = unittest.defaultTestLoader.loadTestsFromName(line.strip())
