@@ -205,14 +205,17 @@ class Run:
         kept.write_text(json.dumps([outcome.values() for outcome in outcomes]))
         return outcomes
 
-    def end(self) -> int:
-        """Print the sum; return the exit status."""
+    def end(self, is_all: bool) -> int:
+        """Print the sum; return the exit status.
+
+        - `is_all`: Whether all files and modules were run.
+        """
         for worker in self._workers.values():
             worker.end()
         for reason, uses in self._reasons.uses.items():
             print(f"{uses} times: {reason.reason}")
-        for reason in self._reasons.unused(self._files):
-            print(f"explains nothing: {reason}")
+        for reason in self._reasons.unused(self._files, is_all):
+            print(f"explains nothing: {reason.reason} ({reason.file})")
         print(f"all: {_text(self._counts)}")
         return 1 if self._counts["wrong"] else 0
 
@@ -299,7 +302,7 @@ def main(arguments: list[str]) -> int:
         for kind, name in chosen:
             run.compare(kind, name)
     finally:
-        status = run.end()
+        status = run.end(is_all=not options.suites)
         shutil.rmtree(scratch, ignore_errors=True)
     return status
 

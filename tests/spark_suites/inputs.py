@@ -132,7 +132,12 @@ def for_source(statement: str, source: str, root: str) -> str:
     """
     statement = _BUCKETS.sub("", _PARTITIONS.sub(r"\1", statement))
     statement = _LOCATION.sub(rf"\g<1>{root}", statement)
-    return _UDF.sub("coalesce(", _PARQUET.sub(rf"\g<1>{source}", statement))
+    return _UDF.sub("coalesce(", with_source(statement, source))
+
+
+def with_source(statement: str, source: str) -> str:
+    """Return a statement with a source in place of Parquet."""
+    return _PARQUET.sub(rf"\g<1>{source}", statement)
 
 
 def created_table(statement: str) -> str | None:

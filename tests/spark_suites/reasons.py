@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tests.spark_suites.outcomes import Outcome
 
+#: The pattern of all files.
+ANY = "*"
 REASONS = Path(__file__).with_name("reasons.toml")
 
 
@@ -23,7 +25,7 @@ class Reason:
     """
 
     reason: str
-    file: str = "*"
+    file: str = ANY
     text: str = ""
     differs: str = ""
 
@@ -57,10 +59,15 @@ class Reasons:
                 return reason.reason
         return ""
 
-    def unused(self, files: set[str]) -> list[Reason]:
-        """Return the reasons that explained nothing, of those for files that were run."""
+    def unused(self, files: set[str], is_all: bool) -> list[Reason]:
+        """Return the reasons that explained nothing, of those for files that were run.
+
+        - `is_all`: Whether all files were run, so that a reason for any file has to explain something.
+        """
         return [
             reason
             for reason in self.reasons
-            if reason not in self.uses and any(fnmatch(file, reason.file) for file in files)
+            if reason not in self.uses
+            and (is_all or reason.file != ANY)
+            and any(fnmatch(file, reason.file) for file in files)
         ]

@@ -62,7 +62,7 @@ _KEPT = frozenset({*_QUERIES, *(name for name, _, _ in _FILES)})
 #: Settings of the suite, and those of files in some of its folders.
 _SETTINGS = {
     "spark.sql.session.timeZone": "America/Los_Angeles",
-    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.shuffle.partitions": "1",
     "spark.sql.datetime.java8API.enabled": "true",
 }
 #: Spark cannot read variants of Parquet by interpreted plans.

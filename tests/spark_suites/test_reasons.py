@@ -62,8 +62,12 @@ def test_reasons(tmp_path: Path) -> None:
     assert reasons.find(FAILED, difference(PARQUET, FAILED)) == "first"
     assert reasons.find(PARQUET, "rows: other") == "second"
     assert reasons.find(replace(PARQUET, text="SHOW TABLES"), "rows: other") == ""
-    assert reasons.unused({"a/b.sql"}) == []
-    assert [reason.reason for reason in reasons.unused({"c/d.sql"})] == ["third"]
+    assert reasons.unused({"a/b.sql"}, is_all=True) == []
+    assert [reason.reason for reason in reasons.unused({"c/d.sql"}, is_all=False)] == ["third"]
+    other = Reasons.read(path).unused({"a/b.sql"}, is_all=True)
+    assert [reason.reason for reason in other] == ["first", "second"]
+    other = Reasons.read(path).unused({"a/b.sql"}, is_all=False)
+    assert [reason.reason for reason in other] == ["first"]
 
 
 def test_the_file_of_reasons() -> None:

@@ -18,9 +18,10 @@ from typing import Any
 import pyspark
 import pyspark.sql
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrameReader, DataFrameWriter, DataFrameWriterV2
+from pyspark.sql import DataFrameReader, DataFrameWriter, DataFrameWriterV2, SparkSession
 from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
 
+from tests.spark_suites.inputs import with_source
 from tests.spark_suites.outcomes import Outcome
 from tests.spark_suites.session import REPLY
 
@@ -81,6 +82,12 @@ def replace_formats(source: str) -> None:
             if hasattr(kind, name):
                 _replace_method(kind, name, source)
     _replace_in_calls(DataFrameWriterV2, "using", source)
+    sql = SparkSession.sql
+
+    def replaced_sql(self: Any, statement: str, *arguments: Any, **keywords: Any) -> Any:
+        return sql(self, with_source(statement, source), *arguments, **keywords)
+
+    SparkSession.sql = replaced_sql
 
 
 def _replace_in_calls(kind: type, method: str, source: str) -> None:
