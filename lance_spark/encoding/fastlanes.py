@@ -65,9 +65,16 @@ def bit_widths(values: UIntArray) -> IndexArray:
 
     - `values`: unsigned array of shape (chunks, n)
     """
-    powers = np.left_shift(values.dtype.type(1), np.arange(values.itemsize * 8, dtype=values.dtype))
+    powers = _powers(values.itemsize * 8)
     widths: IndexArray = np.searchsorted(powers, values.max(axis=1), side="right")
     return widths
+
+
+@cache
+def _powers(bits: int) -> UIntArray:
+    dtype = np.dtype(f"u{bits // 8}")
+    powers: UIntArray = np.left_shift(dtype.type(1), np.arange(bits, dtype=dtype))
+    return powers
 
 
 @dataclass(frozen=True, slots=True)

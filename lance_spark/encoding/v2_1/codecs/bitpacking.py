@@ -220,12 +220,14 @@ def _encode(tables: list[UIntArray]) -> ChunkBuffer:
     for rows, of_rows in zip(tables, widths_of, strict=True):
         chunk_offsets = starts[first : first + len(rows)] + header
         first += len(rows)
-        for width in np.unique(of_rows).tolist():
+        distinct = set(of_rows.tolist())
+        for width in distinct - {0}:
+            if len(distinct) == 1:
+                # A page of one width needs no copy of the values.
+                fastlanes.pack_into(data, chunk_offsets, rows, width)
+                continue
             same_width = np.flatnonzero(of_rows == width)
-            if width:
-                # Slices of a page of one width need no copy of the values.
-                chosen = rows if len(same_width) == len(rows) else rows[same_width]
-                fastlanes.pack_into(data, chunk_offsets[same_width], chosen, width)
+            fastlanes.pack_into(data, chunk_offsets[same_width], rows[same_width], width)
     return ChunkBuffer(data, starts, sizes)
 
 

@@ -224,5 +224,5 @@ def pays_by_value(values: VariableWidthBlock) -> bool:
     count = values.num_values
     picked = np.unique(np.linspace(0, count - 1, min(_SAMPLE, count)).astype(np.int64))
     starts, ends = values.offsets[picked].tolist(), values.offsets[picked + 1].tolist()
-    share = compressed_share(values.data[a:b] for a, b in zip(starts, ends, strict=True))
+    share = compressed_share([values.data[a:b] for a, b in zip(starts, ends, strict=True)])
     return share < _WORTH
