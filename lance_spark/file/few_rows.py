@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pat
 
 from lance_spark.encoding.blocks import is_plain
 from lance_spark.encoding.levels import IndexArray
@@ -35,14 +36,14 @@ from lance_spark.storage.source import Bytes, Ranges, ReadPlan
 #: Minimum number of columns; fewer columns are read one by one.
 _LEAST = 4
 #: Maximum rows of a page, and stored bytes of all pages, of a small column.
-_PAGE_ROWS = 1024
-_COLUMN_BYTES = 16 * 1024
-#: Files of at most `_FEW_ROWS` rows are read whole; others if one row in `_MOST_UNWANTED` is
-#: needed.
+_PAGE_ROWS = 8192
+_COLUMN_BYTES = 256 * 1024
+#: If rows are not a range, files of at most `_MOST_ROWS_READ_WHOLE` rows are read whole; others if
+#: one row in `_MOST_UNWANTED` is needed.
 _MOST_ROWS_READ_WHOLE = 64
 _MOST_UNWANTED = 4
 #: Maximum stored bytes and columns that are read together.
-_GROUP_BYTES = 1024 * 1024
+_GROUP_BYTES = 2 * 1024 * 1024
 _GROUP_COLUMNS = 1024
 
 
@@ -53,12 +54,14 @@ def groups(
 
     - `fields`: Fields as the file stores them.
     - `columns`: Of each field.
-    - `num_rows`: Rows of the file. Small columns are read whole, which must pay off for the
-      requested rows.
+    - `num_rows`: Rows of the file. For rows that are not a range, small columns are read whole,
+      which must pay off.
     """
     single = [[position] for position in range(len(fields))]
     if len(fields) < _LEAST or (
-        num_rows > _MOST_ROWS_READ_WHOLE and num_rows > _MOST_UNWANTED * len(rows)
+        not isinstance(rows, range)
+        and num_rows > _MOST_ROWS_READ_WHOLE
+        and num_rows > _MOST_UNWANTED * len(rows)
     ):
         return single
     by_type: dict[tuple[pa.DataType, int], list[tuple[bytes, int, int]]] = {}
@@ -90,9 +93,14 @@ def _size(column: ColumnMeta) -> int:
 def _type_determines_columns(field: Field) -> bool:
     """Return whether fields of one Arrow type have the same columns, and no shared dictionaries."""
     if not field.children:
-        return is_plain(field.arrow_field.type) and not field.is_blob and not field.has_json
+        return _is_of_one_leaf(field.arrow_field.type) and not field.is_blob and not field.has_json
     # Types are equal even if the metadata of their children differs.
     return not any(node.metadata or node.logical_type.startswith("dict:") for node in field.walk())
+
+
+def _is_of_one_leaf(dtype: pa.DataType) -> bool:
+    """Return whether columns of a type are single values, or vectors of them."""
+    return is_plain(dtype.value_type if pat.is_fixed_size_list(dtype) else dtype)
 
 
 def _cut(members: Sequence[tuple[bytes, int, int]]) -> list[list[int]]:
@@ -127,9 +135,10 @@ def read_together(
     count = len(rows)
     if count == num_rows:
         chosen = yield from reader.read(range(num_rows * len(columns)))
+    elif isinstance(rows, range):
+        chosen = yield from reader.read_columns(rows, num_rows, len(columns))
     else:
-        numbers = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
-        value_rows = (np.arange(len(columns))[:, None] * num_rows + numbers).reshape(-1)
+        value_rows = (np.arange(len(columns))[:, None] * num_rows + rows).reshape(-1)
         if len(columns[0][0].pages) > 1:
             # Some pages may not contain a requested row.
             chosen = yield from reader.read(value_rows)
@@ -159,6 +168,10 @@ class _File(Protocol):
 
     @property
     def ranges(self) -> Ranges: ...
+
+    def column_metas(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+    ) -> list[ColumnMeta]: ...
 
     def field_reader(self, field: Field, column_of: Mapping[int, int] | None) -> FieldReader: ...
 
@@ -203,6 +216,9 @@ def _read(
     columns: list[_Column] = []
     plans: list[ReadPlan[Any]] = []
     files: list[int] = []
+    for file, _ in parts:
+        # One call reads and parses the metadata of all columns of a file.
+        file.column_metas(fields, column_of)
     for field in fields:
         first: tuple[StructuralField, LeafReader] | None = None
         start = len(plans)
@@ -220,10 +236,27 @@ def _read(
             return None
         columns.append(_Column(*first, range(start, len(plans))))
     fetched = _run(parts, plans, files)
-    arrays = []
-    for reader, leaf, numbers in columns:
-        of_pages = decoded([fetched[number] for number in numbers])
-        arrays.append(reader.joined(list(map(leaf.rows_of_page, of_pages))))
+    # Columns of one type are decoded as one column with the pages of all of them.
+    by_type: dict[Any, list[int]] = {}
+    for position, field in enumerate(fields):
+        arrow = field.arrow_field
+        metadata = arrow.metadata
+        key = arrow.type, None if metadata is None else tuple(metadata.items())
+        by_type.setdefault(key if _is_of_one_leaf(arrow.type) else position, []).append(position)
+    count = sum([len(rows) for _, rows in parts])
+    arrays: list[pa.Array] = [None] * len(fields)
+    for positions in by_type.values():
+        reader, leaf, _ = columns[positions[0]]
+        pages = [fetched[number] for position in positions for number in columns[position].plans]
+        values = reader.joined(list(map(leaf.rows_of_page, decoded(pages))))
+        if len(values) != count * len(positions):
+            return None
+        if len(positions) == 1:
+            arrays[positions[0]] = values
+            continue
+        for number, position in enumerate(positions):
+            # A slice would keep the memory of all columns, also when it is pickled.
+            arrays[position] = pa.concat_arrays([values.slice(number * count, count)])
     return arrays
 
 

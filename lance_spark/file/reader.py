@@ -386,28 +386,32 @@ class FileReader:
         self, fields: Sequence[Field], columns: Sequence[tuple[int, ...]], rows: Rows
     ) -> list[pa.Array]:
         """Read some rows of fields in their stored form."""
-        single = [[position] for position in range(len(fields))]
+        together = [[position] for position in range(len(fields))]
         if self.version in ((2, 1), (2, 2)):
             from lance_spark.file.few_rows import groups
 
             metas = [
                 [self._columns[column] for column in field_columns] for field_columns in columns
             ]
-            single = groups(fields, metas, rows, self._num_rows)
-        plans = [
-            self._group(
-                [fields[position] for position in group],
-                [columns[position] for position in group],
-                rows,
-            )
-            for group in single
-        ]
-        result = run_plans(self._ranges, plans)
-        by_place = {
-            position: array
-            for group, arrays in zip(single, result, strict=True)
-            for position, array in zip(group, arrays, strict=True)
-        }
+            together = groups(fields, metas, rows, self._num_rows)
+        steps = [together]
+        if self.is_local:
+            # A group reuses the memory of the group before it, and new memory costs more than a
+            # read.
+            alone = [group for group in together if len(group) == 1]
+            steps = [alone, *([group] for group in together if len(group) > 1)]
+        by_place: dict[int, pa.Array] = {}
+        for step in steps:
+            plans = [
+                self._group(
+                    [fields[position] for position in group],
+                    [columns[position] for position in group],
+                    rows,
+                )
+                for group in step
+            ]
+            for group, arrays in zip(step, run_plans(self._ranges, plans), strict=True):
+                by_place.update(zip(group, arrays, strict=True))
         return [by_place[position] for position in range(len(fields))]
 
     def _group(

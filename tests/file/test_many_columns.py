@@ -129,6 +129,48 @@ def wide(columns: int, rows: int) -> pa.Table:
     )
 
 
+def many_values(rows: int) -> pa.Table:
+    """Return columns whose pages are decoded together, some of each kind."""
+    rng = np.random.default_rng(rows)
+    numbers = rng.integers(0, 1 << 40, (6, rows))
+    words = np.array([f"word {number}" * 3 for number in range(200)])
+    columns = {}
+    for at in range(6):
+        texts = pa.array([f"{number:x} and more" for number in numbers[at].tolist()])
+        mask = rng.random(rows) < 0.3
+        columns |= {
+            f"number{at}": pa.array(numbers[at]),
+            f"null{at}": pa.array(numbers[at], mask=mask),
+            f"text{at}": texts,
+            f"maybe{at}": pa.array(texts.to_pylist(), mask=mask),
+            f"word{at}": pa.array(words[numbers[at] % 200]),
+            f"vector{at}": pa.FixedSizeListArray.from_arrays(
+                pa.array(rng.random(rows * 4, np.float32)), 4
+            ),
+            f"flag{at}": pa.array(mask),
+            f"list{at}": pa.array([[1, None], [], None, [4]] * (rows // 4)),
+        }
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("client", [lance, lance_spark])
+def test_ranges_of_columns_that_are_read_together(
+    tmp_path: Path, version: str, client: Any
+) -> None:
+    table = many_values(5000)
+    client.write_dataset(table, str(tmp_path), data_storage_version=version)
+    (path,) = tmp_path.glob("data/*.lance")
+    reader = open_file(LocalSource(str(path)))
+    fields = reader.schema.fields
+    for rows in (range(5000), range(1024), range(3, 4), range(1000, 3333), range(4096, 5000)):
+        arrays = reader.read(fields, rows)
+        expected = table.slice(rows.start, len(rows)).combine_chunks()
+        for field, array in zip(fields, arrays, strict=True):
+            assert array.to_pylist() == expected[field.name].to_pylist(), field.name
+    reader.close()
+
+
 @pytest.mark.parametrize("files", [1, 3])
 def test_rows_of_columns_that_are_read_together(tmp_path: Path, files: int) -> None:
     table, uri = wide(20, 12), str(tmp_path / "t.lance")

@@ -144,10 +144,23 @@ class StructuralField:
         """Plan the reading of rows; the array has the field's type, or a form of it that the field
         allows: see `leaf_columns`.
         """
-        leaves = yield from gather_plans([leaf.read(rows) for leaf in self._leaves])
+        return (yield from self._built([leaf.read(rows) for leaf in self._leaves], len(rows)))
+
+    def read_columns(self, rows: range, num_rows: int, count: int) -> ReadPlan[pa.Array]:
+        """Plan the reading of the same rows of several columns, whose pages the field has one
+        column after the other; the array has the rows of the first column first.
+
+        - `num_rows`: Rows of a column.
+        - `count`: Number of columns.
+        """
+        plans = [leaf.read_columns(rows, num_rows, count) for leaf in self._leaves]
+        return (yield from self._built(plans, len(rows) * count))
+
+    def _built(self, plans: Sequence[ReadPlan[LeafRows]], count: int) -> ReadPlan[pa.Array]:
+        leaves = yield from gather_plans(plans)
         array, _ = _build(self._field, 0, iter(leaves))
-        if len(array) != len(rows):
-            raise CorruptFileError(f"{self._where}: {len(array)} values for {len(rows)} rows")
+        if len(array) != count:
+            raise CorruptFileError(f"{self._where}: {len(array)} values for {count} rows")
         return array
 
     def joined(self, parts: list[LeafRows]) -> pa.Array:
@@ -191,6 +204,30 @@ class LeafReader:
                 f"{self._file}, column {self._leaf.path!r}: the pages hold {sum(self._lengths)} "
                 "rows, fewer than the file"
             )
+        return (yield from self._read_pieces(pieces))
+
+    def read_columns(self, rows: range, num_rows: int, count: int) -> ReadPlan[LeafRows]:
+        """Plan the reading of rows of several columns; see `StructuralField.read_columns`."""
+        leaf_rows = expanded(rows, self._leaf.slots_per_row)
+        column_rows = num_rows * self._leaf.slots_per_row
+        pieces: list[tuple[int, Rows]] = []
+        lengths: list[int] = []
+        of_column: list[tuple[int, Rows]] = []
+        page = 0
+        for _ in range(count):
+            # Mostly, the pages of all columns have the same numbers of rows.
+            if not lengths or lengths != self._lengths[page : page + len(lengths)]:
+                stop, total = page, 0
+                while total < column_rows and stop < len(self._lengths):
+                    total += self._lengths[stop]
+                    stop += 1
+                lengths = self._lengths[page:stop]
+                of_column = split_rows(leaf_rows, lengths)
+            pieces += [(page + number, own) for number, own in of_column]
+            page += len(lengths)
+        return (yield from self._read_pieces(pieces))
+
+    def _read_pieces(self, pieces: list[tuple[int, Rows]]) -> ReadPlan[LeafRows]:
         if not pieces:
             return self._empty_rows()
         return _joined((yield from gather_plans(list(self._plans(pieces)))))
@@ -232,10 +269,10 @@ class LeafReader:
             if constants:
                 yield self._constants(constants)
                 constants = []
-            whole_page = len(rows) == self._lengths[number]
-            is_few = not whole_page and not isinstance(rows, range) and len(rows) <= FEW_ROWS
+            is_range = len(rows) == self._lengths[number] or isinstance(rows, range)
+            is_few = not is_range and len(rows) <= FEW_ROWS
             page = None
-            if whole_page or is_few:
+            if is_range or is_few:
                 with errors_at(PageLocation(self._file, self._leaf.path, number)):
                     page = self._page(number)
             if group is not None and group.add(page, rows):
@@ -244,8 +281,8 @@ class LeafReader:
             if group is not None:
                 yield self._read_group(group, grouped)
             grouped, group = [(number, rows)], None
-            if whole_page:
-                group = PageGroup(page)
+            if is_range:
+                group = PageGroup(page, rows)
             elif is_few:
                 group = ScatteredRows(page, rows)
             else:

@@ -20,13 +20,15 @@ Codes are expanded two at a time: an Arrow array has the text of each of the 65,
 from it by the codes, as numbers of 16 bits, writes the text and the end of each pair in it. An
 escape and its byte are a pair. If an escape is the second code of a pair, the text of the pair is
 that of the first code alone; the next pair, of a literal byte and a code, is in a second half of
-the array. If numba is installed, a compiled loop expands the codes (`fsst_compiled`).
+the array. A table of pairs takes longer to build than some ten thousand codes to expand, so fewer
+codes are expanded one at a time, those of several pages together, by the symbols of all these pages
+one after the other. If numba is installed, a compiled loop expands the codes (`fsst_compiled`).
 Specification: the fsst crate of Lance; Fsst in protos/encodings_v2_1.proto.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -66,6 +68,8 @@ _PAIRS = 1 << 16
 _ESCAPE_BYTE = b"\xff"
 #: Values and codes that are expanded one by one.
 _FEW_VALUES, _FEW_CODES = 16, 1024
+#: Codes of a page below which a table of all pairs costs more than it saves.
+_FEWEST_FOR_PAIRS = 1 << 16
 #: Number of values whose positions are computed at once, in the cache of the processor.
 _BLOCK = 1 << 15
 
@@ -172,16 +176,26 @@ def _text(codes: bytes, symbols: Mapping[int, bytes]) -> bytes | None:
     return b"".join(parts)
 
 
-@lru_cache(maxsize=256)
-def _texts_of_codes(table: bytes) -> Mapping[int, bytes]:
-    """Return the symbol of each code of a table."""
-    _check_table(table)
-    words, lengths = _words(table)
-    data = words.astype("<u8").tobytes()
-    return {
-        code: data[_MAX_SYMBOL * code : _MAX_SYMBOL * code + length]
-        for code, length in enumerate(lengths[: table[0]].tolist())
-    }
+class _Texts(dict[int, bytes]):
+    """The symbol of each code of a table, found when it is first asked for."""
+
+    def __init__(self, table: bytes) -> None:
+        super().__init__()
+        self._table = table
+
+    def __missing__(self, code: int) -> bytes:
+        table, count = self._table, self._table[0]
+        if code >= count or len(table) < _HEADER + (_MAX_SYMBOL + 1) * count:
+            raise KeyError(code)
+        length = table[_HEADER + _MAX_SYMBOL * count + code]
+        if not 1 <= length <= _MAX_SYMBOL:
+            raise KeyError(code)
+        start = _HEADER + _MAX_SYMBOL * code
+        text = self[code] = table[start : start + length]
+        return text
+
+
+_texts_of_codes = lru_cache(maxsize=256)(_Texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +230,22 @@ def _symbols(table: bytes, literals: bool) -> _Symbols:
     return _Symbols(_packed(texts.view("V16").reshape(-1), sums.reshape(-1)), firsts.reshape(-1))
 
 
+def _single_symbols(tables: Sequence[bytes]) -> pa.Array:
+    """Return the symbols of checked tables, 256 for each, and then the 256 literal bytes."""
+    size = _HEADER + (_MAX_SYMBOL + 1) * 256
+    data = np.frombuffer(b"".join([table[:size].ljust(size, b"\0") for table in tables]), np.uint8)
+    data = data.reshape(len(tables), size)
+    ends = data[:, :1].astype(np.int64)
+    codes = np.arange(256)
+    words = np.zeros((len(tables) + 1, 256, _MAX_SYMBOL), np.uint8)
+    words[:-1] = data[:, _HEADER : _HEADER + _MAX_SYMBOL * 256].reshape(len(tables), 256, -1)
+    words[-1, :, 0] = codes
+    lengths = np.ones((len(tables) + 1, 256), np.uint8)
+    stored = np.take_along_axis(data, _HEADER + _MAX_SYMBOL * ends + codes, axis=1)
+    lengths[:-1] = np.where(codes < ends, stored, 0)
+    return _packed(words.view(f"V{_MAX_SYMBOL}").reshape(-1), lengths.reshape(-1))
+
+
 def _words(table: bytes) -> tuple[npt.NDArray[np.uint64], Bytes]:
     """Return the symbols of a table as words, and their lengths; 0 for codes without a symbol."""
     count = table[0]
@@ -230,12 +260,12 @@ def _words(table: bytes) -> tuple[npt.NDArray[np.uint64], Bytes]:
 
 
 def _packed(texts: npt.NDArray[np.void], lengths: Bytes) -> pa.Array:
-    """Return the first `lengths` bytes of texts of 16 bytes, as a binary array."""
+    """Return the first `lengths` bytes of texts of one width, as a binary array."""
     offsets = np.zeros(len(texts) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    data = np.empty(int(offsets[-1]) + 16, np.uint8)
+    data = np.empty(int(offsets[-1]) + texts.itemsize, np.uint8)
     # Each text overwrites the superfluous bytes of the previous text.
-    windows = np.ndarray((len(data) - 15,), texts.dtype, buffer=data, strides=(1,))
+    windows = np.ndarray((int(offsets[-1]) + 1,), texts.dtype, buffer=data, strides=(1,))
     windows[offsets[:-1]] = texts
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(texts), buffers)
@@ -269,15 +299,96 @@ def _check_table(table: bytes) -> None:
 def _expand(encoding: pb.Fsst, block: DataBlock) -> VariableWidthBlock:
     if not isinstance(block, VariableWidthBlock):
         raise CorruptFileError(_NO_STRINGS)
-    table = encoding.symbol_table
+    table = _checked_table(encoding)
+    if table is None:
+        return block
+    text, ends = expand(table, block.data, block.offsets)
+    return VariableWidthBlock(ends, text)
+
+
+def _checked_table(encoding: pb.Fsst) -> bytes | None:
+    """Return the symbol table; None if the values were too short to compress, so that the writer
+    left their bytes unchanged.
+    """
+    table: bytes = encoding.symbol_table
     if len(table) < _HEADER or table[4:8] != _MAGIC:
         raise CorruptFileError(f"{len(table)} bytes are no FSST symbol table")
     if not table[3] & 1:
-        # The values were too short to compress, so the writer left the bytes unchanged.
-        return block
+        return None
     _check_table(table)
-    text, ends = expand(table, block.data, block.offsets)
-    return VariableWidthBlock(ends, text)
+    return table
+
+
+def expand_pages(
+    encodings: Sequence[pb.CompressiveEncoding], codes: DataBlock, ends: IndexArray
+) -> Iterator[VariableWidthBlock]:
+    """Yield the texts of the codes of several pages, of one page or some pages at a time.
+
+    - `encodings`: An ``Fsst`` for each page, with its symbols.
+    - `codes`: The codes of all values, one page after the other.
+    - `ends`: Number of the values up to the end of each page.
+
+    Raises CorruptFileError.
+    """
+    if not isinstance(codes, VariableWidthBlock):
+        raise CorruptFileError(_NO_STRINGS)
+    offsets = codes.offsets
+    edges = [0, *ends.tolist()]
+    bounds = offsets[edges].tolist()
+    one_by_one = fsst_compiled.is_worthwhile(bounds[-1] - bounds[0])
+    tables = [_checked_table(encoding.fsst) for encoding in encodings]
+    first = 0
+    while first < len(tables):
+        stop = first + 1
+        while (
+            not one_by_one
+            and stop < len(tables)
+            and (tables[stop] is None) == (tables[first] is None)
+            and bounds[stop + 1] - bounds[first] < _FEWEST_FOR_PAIRS
+        ):
+            stop += 1
+        part = offsets[edges[first] : edges[stop] + 1]
+        some = [table for table in tables[first:stop] if table is not None]
+        if not some:
+            yield VariableWidthBlock(part, codes.data)
+        elif len(some) == 1:
+            text, starts = expand(some[0], codes.data, part)
+            yield VariableWidthBlock(starts, text)
+        else:
+            counts = [edge - edges[first] for edge in edges[first + 1 : stop + 1]]
+            text, starts = _expand_singly(some, counts, codes.data, part)
+            yield VariableWidthBlock(starts, text)
+        first = stop
+
+
+def _expand_singly(
+    tables: Sequence[bytes], ends: Sequence[int], codes: Bytes, offsets: Offsets
+) -> tuple[Bytes, Offsets]:
+    """Return the texts of few codes of some pages, and the start of each value; see `expand`.
+
+    - `tables`: A checked table for each page.
+    - `ends`: Number of the values up to the end of each page.
+    """
+    begin, end = int(offsets[0]), int(offsets[-1])
+    codes = codes[begin:end]
+    if not len(codes):
+        return codes, np.zeros(len(offsets), offsets.dtype)
+    starts_of = offsets.astype(np.int64) - begin
+    marks = np.flatnonzero(codes == _ESCAPE)
+    escapes = _true_escapes(marks, codes, starts_of) if len(marks) else marks
+    numbers = codes.astype(np.int32)
+    sizes = np.diff(starts_of[np.array(ends)], prepend=0)
+    numbers += np.repeat(np.arange(0, 256 * len(tables), 256, dtype=np.int32), sizes)
+    numbers[escapes + 1] = codes[escapes + 1] + np.int32(256 * len(tables))
+    texts = pc.take(_single_symbols(tables), pa.array(numbers), boundscheck=False)
+    _, text_offsets, data = texts.buffers()
+    starts = np.frombuffer(text_offsets, np.int32, len(codes) + 1)
+    if np.count_nonzero(starts[1:] == starts[:-1]) != len(escapes):
+        raise CorruptFileError("a code is outside the symbols of its page")
+    size = int(starts[-1])
+    text = np.frombuffer(data, np.uint8, size) if size else codes[:0]
+    text_starts = starts.take(starts_of)
+    return text, text_starts.astype(np.int64) if offsets.dtype == np.int64 else text_starts
 
 
 def expand(table: bytes, codes: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets]:
@@ -306,6 +417,8 @@ def expand(table: bytes, codes: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets
     codes = codes[begin : int(offsets[-1])]
     if fsst_compiled.is_worthwhile(len(codes)):
         return fsst_compiled.expand(*_words(table), codes, offsets - offsets[0])
+    if len(codes) < _FEWEST_FOR_PAIRS:
+        return _expand_singly([table], [len(offsets) - 1], codes, offsets - offsets[0])
     highest = int(codes.max(initial=0))
     escapes = np.flatnonzero(codes == _ESCAPE) if highest == _ESCAPE else np.empty(0, np.int64)
     if len(escapes):

@@ -30,10 +30,13 @@ from lance_spark.encoding.v2_1.codec import (
     decode_chunks,
     decode_low,
     decode_some,
+    ranges,
 )
 from lance_spark.encoding.v2_1.layouts.fetched_rows import ChunkRows
 from lance_spark.encoding.v2_1.layouts.mini_block_table import (
     ChunkTable,
+    ChunkTables,
+    has_same_codes,
     has_same_encoding,
     parse_chunk_table,
     parse_chunk_tables,
@@ -136,7 +139,7 @@ class MiniBlockPage:
         self._items: pa.Array | None = None
         self._values = layout.value_compression
         # FSST codes are expanded only for the requested strings.
-        self._has_codes = self._values.HasField("fsst")
+        self.has_codes = self._values.HasField("fsst")
         lists = sum(layer.is_list for layer in self._layers)
         if bool(lists) != bool(self._depth) or bool(lists) != layout.HasField("rep_compression"):
             raise CorruptFileError(
@@ -291,7 +294,7 @@ class MiniBlockPage:
         """
         wanted = entries if isinstance(entries, np.ndarray) else None
         decoded = self.decode(data, starts, sizes, counts, wanted)
-        if self._has_codes and len(owners) > 1:
+        if self.has_codes and len(owners) > 1:
             arrays = [page.array(decoded.block, of_page) for page, of_page in owners]
             return PageRows(pa.concat_arrays(arrays), levels_at(decoded.levels, entries))
         own = slice(0, decoded.block.num_values) if decoded.is_part else entries
@@ -324,9 +327,9 @@ class MiniBlockPage:
         visible = result.visible()
         if (entries if visible is None else int(np.count_nonzero(visible))) != total:
             raise CorruptFileError(f"the levels of {total} values do not stand for that many")
-        values = self._values.fsst.values if self._has_codes else self._values
+        values = self._values.fsst.values if self.has_codes else self._values
         content = Chunks(parts.values, counts)
-        some = None if wanted is None or self._has_codes else decode_some(values, content, wanted)
+        some = None if wanted is None or self.has_codes else decode_some(values, content, wanted)
         if some is not None:
             return DecodedChunks(some, result, parts.num_levels, is_part=True)
         is_low = self._is_unscaled and not self._has_dictionary
@@ -423,7 +426,7 @@ class MiniBlockPage:
                 np.ascontiguousarray(positions).view(np.uint8), block.bits_per_value, len(positions)
             )
             return self.look_up(cut, self._items)
-        if self._has_codes:
+        if self.has_codes:
             from lance_spark.encoding.v2_1.codecs import fsst
 
             return from_block(fsst.expand_some(self._values, block, entries), self._dtype)
@@ -434,16 +437,19 @@ class MiniBlockPage:
 
 
 # --------------------------------------------------------------------------------------------------
-# Reads whole mini-block pages of one layout together, as if their chunks belonged to one page.
+# Reads mini-block pages of one layout together, as if their chunks belonged to one page.
 #
 # Writers end the pages of lists early, so a column may have some hundreds of small pages. In any
 # column, pages that are decoded together need not be joined afterwards. Whole pages need no
-# repetition index: levels show where rows start.
+# repetition index: levels show where rows start. Of a short page without lists, a range of rows can
+# be read. Pages of FSST codes can have symbols of their own.
 
 #: Maximum values and bytes of pages that are decoded together, so that intermediate results take no
 #: more memory than these.
 _MAX_VALUES = 1 << 22
 _MAX_BYTES = 32 << 20
+#: Bytes of chunks up to which a page is short.
+_SHORT_PAGE = 1 << 20
 
 #: Equal items are searched if the dictionaries of all pages together have at most this number of
 #: items.
@@ -454,16 +460,20 @@ class PageGroup:
     """Consecutive pages of a column.
 
     - `page`: The first page.
+    - `rows`: The rows of it that are read: all, or a range.
     """
 
-    def __init__(self, page: object) -> None:
+    def __init__(self, page: object, rows: Rows) -> None:
         self._pages: list[MiniBlockPage] = []
+        self._rows: list[Rows] = []
         self._values = self._bytes = 0
         # Positions are not joined if the result has their dictionary too.
-        if isinstance(page, MiniBlockPage) and not (
-            page.layout.HasField("dictionary") and pat.is_dictionary(page.dtype)
+        if (
+            isinstance(page, MiniBlockPage)
+            and not (page.layout.HasField("dictionary") and pat.is_dictionary(page.dtype))
+            and _can_be_read(page, rows)
         ):
-            self._add(page)
+            self._add(page, rows)
 
     def add(self, page: object, rows: Rows) -> bool:
         """Add the next page; return False if it cannot be decoded together with the others.
@@ -472,9 +482,9 @@ class PageGroup:
         """
         return (
             isinstance(page, MiniBlockPage)
-            and len(rows) == page.meta.num_rows
+            and _can_be_read(page, rows)
             and self._fits(page)
-            and self._add(page)
+            and self._add(page, rows)
         )
 
     def _fits(self, page: MiniBlockPage) -> bool:
@@ -482,11 +492,15 @@ class PageGroup:
             self._pages
             and self._values + page.layout.num_items <= _MAX_VALUES
             and self._bytes + buffer_at(page.meta, 1).length <= _MAX_BYTES
-            and has_same_encoding(self._pages[0].layout, page.layout)
+            and (
+                has_same_encoding(self._pages[0].layout, page.layout)
+                or has_same_codes(self._pages[0].layout, page.layout)
+            )
         )
 
-    def _add(self, page: MiniBlockPage) -> bool:
+    def _add(self, page: MiniBlockPage, rows: Rows) -> bool:
         self._pages.append(page)
+        self._rows.append(rows)
         self._values += page.layout.num_items
         self._bytes += buffer_at(page.meta, 1).length
         return True
@@ -497,18 +511,27 @@ class PageGroup:
         Raises CorruptFileError: a page is corrupt; the error does not name it.
         """
         first, count = self._pages[0], len(self._pages)
-        numbers = (0, 1, 2) if first.layout.HasField("dictionary") else (0, 1)
-        buffers = yield [buffer_at(page.meta, number) for number in numbers for page in self._pages]
+        numbers = (0, 2) if first.layout.HasField("dictionary") else (0,)
+        wanted = [buffer_at(page.meta, number) for number in numbers for page in self._pages]
+        contents = [buffer_at(page.meta, 1) for page in self._pages]
+        is_whole = all(map(_is_whole, self._pages, self._rows))
+        buffers = yield [*wanted, *contents] if is_whole else wanted
         tables = parse_chunk_tables(
             buffers[:count],
             large=first.layout.has_large_chunk,
             num_values=[page.layout.num_items for page in self._pages],
-            data_sizes=[len(data) for data in buffers[count : 2 * count]],
+            data_sizes=[content.length for content in contents],
         )
-        data, page_starts = _one_run(buffers[count : 2 * count])
+        entries = None
+        if is_whole:
+            chunk_data = buffers[len(wanted) :]
+        else:
+            tables, byte_ranges, entries = self._part(tables, contents)
+            chunk_data = yield byte_ranges
+        data, page_starts = _one_run(chunk_data)
         sizes, counts, last_chunks = tables.sizes, tables.counts, tables.last_chunks
         ends = np.cumsum(sizes)
-        first_chunks = last_chunks - np.diff(last_chunks, prepend=-1) + 1
+        first_chunks = tables.first_chunks
         before = ends[first_chunks] - sizes[first_chunks]
         starts = ends - sizes
         starts += np.repeat(np.array(page_starts) - before, np.diff(last_chunks, prepend=-1))
@@ -516,10 +539,57 @@ class PageGroup:
         ends = np.cumsum(decoded.num_levels)[last_chunks]
         value_ends = np.cumsum(counts)[last_chunks]
         self._check(decoded.levels, ends, value_ends)
-        if len(numbers) == 3:
-            items = self._looked_up(decoded.block, value_ends, buffers[2 * count :])
-            return PageRows(items, decoded.levels)
-        return PageRows(first.array(decoded.block, slice(0, int(value_ends[-1]))), decoded.levels)
+        values = self._array(decoded.block, value_ends, buffers[count : len(wanted)])
+        if entries is None:
+            return PageRows(values, decoded.levels)
+        return PageRows(values.take(pa.array(entries)), levels_at(decoded.levels, entries))
+
+    def _part(
+        self, tables: ChunkTables, contents: Sequence[ByteRange]
+    ) -> tuple[ChunkTables, list[ByteRange], IndexArray | None]:
+        """Return the chunks with the rows, where those of each page lie, and the positions of the
+        rows among the values of these chunks; None if the chunks have no other rows.
+
+        - `tables`: The chunks of all pages.
+        - `contents`: Where the chunks of each page lie.
+        """
+        sizes, counts, first_chunks = tables.sizes, tables.counts, tables.first_chunks
+        ends, value_ends = np.cumsum(sizes), np.cumsum(counts)
+        begins, value_begins = ends - sizes, value_ends - counts
+        lengths = np.array([len(rows) for rows in self._rows])
+        starts = value_begins[first_chunks] + np.array([rows[0] for rows in self._rows])
+        firsts = np.searchsorted(value_ends, starts, side="right")
+        lasts = np.searchsorted(value_ends, starts + lengths - 1, side="right")
+        shift = np.array([content.offset for content in contents]) - begins[first_chunks]
+        byte_starts = (begins[firsts] + shift).tolist()
+        byte_sizes = (ends[lasts] - begins[firsts]).tolist()
+        num_chunks = lasts - firsts + 1
+        chunks = ranges(firsts, num_chunks)
+        decoded = value_ends[lasts] - value_begins[firsts]
+        entries = None
+        if (decoded != lengths).any():
+            skipped = starts - value_begins[firsts]
+            entries = ranges(np.cumsum(decoded) - decoded + skipped, lengths)
+        return (
+            ChunkTables(sizes[chunks], counts[chunks], np.cumsum(num_chunks) - 1),
+            list(map(ByteRange, byte_starts, byte_sizes)),
+            entries,
+        )
+
+    def _array(
+        self, block: DataBlock, value_ends: IndexArray, dictionaries: Sequence[Bytes]
+    ) -> pa.Array:
+        """Return the values of all pages."""
+        first = self._pages[0]
+        if dictionaries:
+            return self._looked_up(block, value_ends, dictionaries)
+        if not first.has_codes or len(self._pages) == 1:
+            return first.array(block, slice(0, block.num_values))
+        from lance_spark.encoding.v2_1.codecs import fsst
+
+        encodings = [page.layout.value_compression for page in self._pages]
+        texts = fsst.expand_pages(encodings, block, value_ends)
+        return pa.concat_arrays([from_block(text, first.dtype) for text in texts])
 
     def _looked_up(
         self, block: DataBlock, value_ends: IndexArray, dictionaries: Sequence[Bytes]
@@ -563,6 +633,20 @@ class PageGroup:
         rows = np.add.reduceat(begins, firsts, dtype=np.int64)
         if not begins[firsts].all() or (rows != [page.meta.num_rows for page in self._pages]).any():
             raise CorruptFileError("the repetition levels do not hold the rows that they should")
+
+
+def _is_whole(page: MiniBlockPage, rows: Rows) -> bool:
+    return len(rows) == page.meta.num_rows
+
+
+def _can_be_read(page: MiniBlockPage, rows: Rows) -> bool:
+    """Return whether rows of a page can be read together with those of others."""
+    return _is_whole(page, rows) or (
+        isinstance(rows, range)
+        and buffer_at(page.meta, 1).length <= _SHORT_PAGE
+        and not page.layout.repetition_index_depth
+        and page.layout.num_items == page.meta.num_rows
+    )
 
 
 def _one_run(buffers: Sequence[Bytes]) -> tuple[Bytes, list[int]]:
@@ -651,9 +735,8 @@ class ScatteredRows:
         )
         sizes, counts = tables.sizes, tables.counts
         ends, value_ends = np.cumsum(sizes), np.cumsum(counts)
-        # Of each page: its number of chunks, and its first byte and value among those of all.
-        num_chunks = np.diff(tables.last_chunks, prepend=-1)
-        firsts = tables.last_chunks - num_chunks + 1
+        # Of each page: its first chunk, and its first byte and value among those of all.
+        firsts = tables.first_chunks
         first_bytes, first_values = (ends - sizes)[firsts], (value_ends - counts)[firsts]
         values = np.concatenate(
             [np.asarray(rows) + start for rows, start in zip(self._rows, first_values, strict=True)]

@@ -145,6 +145,11 @@ class ChunkTables(NamedTuple):
     counts: IndexArray
     last_chunks: IndexArray
 
+    @property
+    def first_chunks(self) -> IndexArray:
+        """Number of the first chunk of each page."""
+        return np.append(0, self.last_chunks[:-1] + 1)
+
 
 def parse_chunk_tables(
     words: Sequence[Bytes], *, large: bool, num_values: Sequence[int], data_sizes: Sequence[int]

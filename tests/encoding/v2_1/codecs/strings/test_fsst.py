@@ -1,5 +1,6 @@
-"""Fsst: against pages of pylance, and against an expansion code by code. Both ways to expand codes
-are tested: by functions of numpy and Arrow, and by a loop that numba compiles.
+"""Fsst: against pages of pylance, and against an expansion code by code. All ways to expand codes
+are tested: one at a time or two at a time by functions of numpy and Arrow, and by a loop that numba
+compiles.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ WORDS = COMMON.split()
 ROWS = 20_000
 
 
-@pytest.fixture(scope="module", autouse=True, params=["functions", "loop"])
+@pytest.fixture(scope="module", autouse=True, params=["codes", "pairs", "loop"])
 def _way(request: pytest.FixtureRequest) -> Iterator[None]:
     compiled = request.param == "loop"
     if compiled:
         pytest.importorskip("numba")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fsst_compiled.LOOP, "min_items", -1 if compiled else 1 << 62)
+        patch.setattr(fsst, "_FEWEST_FOR_PAIRS", 1 << 62 if request.param == "codes" else 0)
         assert fsst_compiled.is_worthwhile(1) is compiled
         yield
 
@@ -152,6 +154,7 @@ def test_one_escape_among_many_codes(position: int, literal: int) -> None:
 def test_text_too_long_for_offsets_of_4_bytes(
     most: int, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fsst, "_FEWEST_FOR_PAIRS", 0)
     for module in (fsst, fsst_compiled):
         monkeypatch.setattr(module, "_INT32_MAX", most)
     monkeypatch.setattr(fsst_compiled, "_MAX_ROOM", 3)
@@ -268,8 +271,31 @@ def test_values_that_are_not_asked_for_are_not_expanded() -> None:
     result = fsst.expand_some(encoding, codes, slice(2, 4))
     assert bytes(result.data) == b"!"
     for entries in (np.array([1]), slice(0, 2)):
-        with pytest.raises(CorruptFileError, match="outside the 1 symbols"):
+        with pytest.raises(CorruptFileError, match="outside the"):
             fsst.expand_some(encoding, codes, entries)
+
+
+def test_pages_that_are_expanded_together() -> None:
+    rng = np.random.default_rng(7)
+    encodings, values, texts, ends = [], [], [], []
+    for page in range(12):
+        symbols = [rng.bytes(int(size)) for size in rng.integers(1, 9, 40 * (page % 5) + 1)]
+        encoded = page not in (3, 4, 8)
+        encodings.append(message_of(symbols, encoded=encoded))
+        for size in rng.integers(0, 9, page * 7 % 20):
+            escape = bytes([255, int(rng.integers(256))]) * int(rng.integers(2))
+            codes = bytes(rng.integers(0, len(symbols), size).astype(np.uint8)) + escape
+            values.append(codes)
+            texts.append(plainly(symbols, codes) if encoded else codes)
+        ends.append(len(values))
+    block = block_of([b"before", *values])
+    block = VariableWidthBlock(block.offsets[1:], block.data)
+    parts = fsst.expand_pages(encodings, block, np.array(ends))
+    assert [text for part in parts for text in strings_of(part)] == texts
+    # The first page has one symbol.
+    strange = block_of([b"\0\1", *values])
+    with pytest.raises(CorruptFileError, match="outside the"):
+        list(fsst.expand_pages(encodings, strange, np.array(ends) + 1))
 
 
 def test_few_values_are_expanded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
