@@ -27,7 +27,7 @@ from lance_spark.errors import (
     InvalidInputError,
     UnsupportedEncodingError,
 )
-from lance_spark.file.arrays import without_sliced_matrices
+from lance_spark.file.arrays import holds_matrices, without_sliced_matrices
 from lance_spark.file.blobs.fields import without_bytes
 from lance_spark.file.checks import narrow_indices
 from lance_spark.file.dictionaries import decoded, is_preserved, preserve_dictionaries
@@ -384,6 +384,9 @@ def _leaves(dtype: pa.DataType) -> int:
 
 #: Most bytes of a batch of more than one row.
 BATCH_BYTES = 16 * 1024 * 1024
+#: A batch has at least so many bytes for each column, because each column has a fixed cost in each
+#: batch.
+_COLUMN_BYTES = 8 * 1024
 #: Ranges of rows that are fewer rows apart are in one window: another window costs as much as
 #: reading this many values.
 _MAX_GAP = 16 * 1024
@@ -845,11 +848,16 @@ class FragmentReader(SelectiveReader):
 
 
 def batches_of(piece: pa.RecordBatch, batch_size: int) -> Iterator[pa.RecordBatch]:
-    """Cut a batch into batches of at most `batch_size` rows and about `BATCH_BYTES`."""
-    rows = min(batch_size, max(piece.num_rows * BATCH_BYTES // max(piece.nbytes, 1), 1))
+    """Cut a batch into batches of at most `batch_size` rows and about `BATCH_BYTES`, or more of many
+    columns.
+    """
+    size = max(BATCH_BYTES, _COLUMN_BYTES * piece.num_columns)
+    rows = min(batch_size, max(piece.num_rows * size // max(piece.nbytes, 1), 1))
     if rows >= piece.num_rows:
         if piece.num_rows:
             yield piece
         return
+    has_matrices = any(map(holds_matrices, piece.schema.types))
     for start in range(0, piece.num_rows, rows):
-        yield without_sliced_matrices(piece.slice(start, rows))
+        batch = piece.slice(start, rows)
+        yield without_sliced_matrices(batch) if has_matrices else batch
