@@ -375,20 +375,33 @@ def unscaled(array: pa.Array) -> pa.Array:
 
     decimal128       validity bitmap | low half, high half of each value
     """
-    data = array.buffers()[1]
-    words = np.frombuffer(data, np.int64, 2 * (array.offset + len(array)))
     # The high half repeats the sign of the low half.
-    low = np.ascontiguousarray(words[2 * array.offset :: 2])
+    low = np.ascontiguousarray(decimal_words(array)[:, 0])
     return pa.Array.from_buffers(
         pa.int64(), len(array), [validity_bitmap(array), pa.py_buffer(low)]
     )
 
 
 def from_unscaled(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Return short decimals, from their unscaled values as int64."""
+    """Return decimals, from their unscaled values as int64."""
     low = array.fill_null(0).to_numpy()
     words = np.stack([low, low >> 63], axis=1)
     return pa.Array.from_buffers(dtype, len(array), [validity_bitmap(array), pa.py_buffer(words)])
+
+
+def decimal_words(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the low and the high half of each decimal128; those of nulls are any bytes."""
+    data = array.buffers()[1]
+    words = np.frombuffer(data, np.int64, 2 * (array.offset + len(array)))
+    return words[2 * array.offset :].reshape(-1, 2)
+
+
+def from_decimal_words(
+    words: npt.NDArray[np.int64], dtype: pa.DataType, null: npt.NDArray[np.bool_] | None
+) -> pa.Array:
+    """Return decimal128 of their halves."""
+    validity = None if null is None or not null.any() else pa.array(~null).buffers()[1]
+    return pa.Array.from_buffers(dtype, len(words), [validity, pa.py_buffer(words)])
 
 
 def validity_bitmap(array: pa.Array) -> pa.Buffer | None:

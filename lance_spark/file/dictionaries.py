@@ -18,7 +18,7 @@ from lance_spark.encoding.v2_1.leaf_columns import KEEP_DICTIONARY, UNSCALED
 from lance_spark.file.schema.field import Field
 
 #: Start of the names of types of decimals of 128 bits.
-_DECIMAL = "decimal:128:"
+DECIMAL = "decimal:128:"
 #: Types whose values have no fixed width.
 _VARIABLE = ("string", "large_string", "binary", "large_binary")
 
@@ -35,7 +35,7 @@ def preserve_dictionaries(
         replace(column, metadata={**column.metadata, KEEP_DICTIONARY.decode(): b""})
         if (
             column.logical_type in _VARIABLE
-            or (decimals and column.logical_type.startswith(_DECIMAL))
+            or (decimals and column.logical_type.startswith(DECIMAL))
         )
         and not column.is_blob
         and column.id not in without
@@ -53,7 +53,7 @@ def unscaled_decimals(fields: Iterable[Field], without: Collection[int] = ()) ->
     """
     return tuple(
         replace(column, metadata={**column.metadata, UNSCALED.decode(): b""})
-        if column.logical_type.startswith(_DECIMAL)
+        if column.logical_type.startswith(DECIMAL)
         and column.id not in without
         and is_short_decimal(column.arrow_field.type)
         else column

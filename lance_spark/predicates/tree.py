@@ -26,8 +26,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.blocks import from_unscaled
 from lance_spark.encoding.rows import NO_ROWS, RowRanges, in_any
 from lance_spark.errors import EvaluationError
+from lance_spark.file.dictionaries import DECIMAL
 from lance_spark.file.schema.field import Field
 from lance_spark.predicates.comparison import column_at, values_at, widened
 from lance_spark.predicates.conditions import ColumnBound, Condition, RangePruner, candidates_of_all
@@ -54,7 +56,10 @@ class Column:
         return ".".join(node.name for node in self.path)
 
     def values(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the values in a batch, without dictionaries, extension types and float16."""
+        """Return the values in a batch, without dictionaries, extension types and float16.
+
+        The batch may have the unscaled values of decimals.
+        """
         return self._compared_as(self._stored(batch))
 
     def tested(
@@ -84,6 +89,8 @@ class Column:
             array = array.cast(array.type.value_type)
         if pat.is_float16(array.type):
             array = array.cast(pa.float32())
+        if pat.is_int64(array.type) and self.field.logical_type.startswith(DECIMAL):
+            array = from_unscaled(array, self.field.arrow_field.type)
         if self.cast_type is not None and not array.type.equals(self.cast_type):
             array = widened(array, self.cast_type)
         return array

@@ -598,8 +598,8 @@ def _of_time(part: str, args: Sequence[Expression], settings: SqlSettings) -> Ex
     if not (value.dtype.equals(CLOCK) or value.dtype.equals(TIME)):
         if not (is_datetime(value.dtype) or is_text(value.dtype)):
             raise NoCommonTypeError(f"expected a timestamp, not {type_name(value.dtype)}")
-        value = casted(casted(value, INSTANT, settings), CLOCK, settings)
-    return Call("time_part", (value,), pa.int32(), part)
+        value = casted(value, INSTANT, settings)
+    return Call("time_part", (value,), pa.int32(), (part, settings.time_zone))
 
 
 def _to_timestamp(args: Sequence[Expression], settings: SqlSettings) -> Expression:

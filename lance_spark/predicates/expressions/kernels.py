@@ -186,8 +186,10 @@ FIRST, STOP = -719_162 * DAY, 2_932_897 * DAY
 #: The calendar, and with it the rules of zones, repeats after 400 years.
 _CYCLE = 146_097 * DAY
 _LIMIT = 1 << 62
-#: Microseconds of each part of a clock, and the number of its values.
-_CLOCK_PARTS = {"hour": (3_600_000_000, 24), "minute": (60_000_000, 60), "second": (1_000_000, 60)}
+_SECOND = 1_000_000
+_DAY_SECONDS = 86_400
+#: Seconds of each part of a clock, and the number of its values.
+_CLOCK_PARTS = {"hour": (3_600, 24), "minute": (60, 60), "second": (1, 60)}
 
 
 def check_days(days: Ints) -> Ints:
@@ -212,11 +214,28 @@ def to_local(instants: Ints, zone: str | None) -> Ints:
 
     Raises RowError. Raises ValueError: the zone is missing or unknown.
     """
+    offsets = _offsets(instants, zone)
+    local: Ints = instants + offsets
+    if ((local < instants) != (offsets < 0)).any():
+        raise RowError("a local time is out of the range of a timestamp")
+    return local
+
+
+def _offsets(instants: Ints, zone: str | None) -> Ints:
+    """Return the offsets of a zone from UTC at instants."""
     in_range = _in_range(instants)
     changes, before, after = _changes(in_range, zone)
-    offsets = np.concatenate([before[:1], after])[np.searchsorted(changes, in_range, "right")]
-    local: Ints = check_micros(instants + offsets)
-    return local
+    return np.concatenate([before[:1], after])[np.searchsorted(changes, in_range, "right")]
+
+
+def _local_seconds(instants: Ints, zone: str | None) -> Ints:
+    """Return the local times of instants in seconds, of which there are some for every instant."""
+    seconds: Ints = instants // _SECOND + _offsets(instants, zone) // _SECOND
+    return seconds
+
+
+def _local_days(instants: Ints, zone: str | None) -> Ints:
+    return _local_seconds(instants, zone) // _DAY_SECONDS
 
 
 def to_instants(local: Ints, zone: str | None) -> Ints:
@@ -230,14 +249,16 @@ def to_instants(local: Ints, zone: str | None) -> Ints:
     local_changes = changes + np.maximum(before, after)
     offsets = np.concatenate([before[:1], after])[np.searchsorted(local_changes, in_range, "right")]
     instants: Ints = local - offsets
+    if ((instants > local) != (offsets < 0)).any():
+        raise RowError("a time is out of the range of a timestamp")
     return instants
 
 
 def starts_of_days(days: Ints, zone: str | None) -> Ints:
     """Return the instants at which dates begin in a zone. Raises RowError, ValueError."""
-    if len(days) and (days.min() * 1.0 * DAY < -_LIMIT or days.max() * 1.0 * DAY >= _LIMIT):
-        raise RowError("a date is out of the range of a timestamp")
     midnights = days * DAY
+    if (midnights // DAY != days).any():
+        raise RowError("a date is out of the range of a timestamp")
     instants = to_instants(midnights, zone)
     for index in np.flatnonzero(to_local(instants, zone) != midnights):
         # On some days of some zones, clocks skip midnight.
@@ -249,7 +270,6 @@ def starts_of_days(days: Ints, zone: str | None) -> Ints:
 
 def _in_range(values: Ints) -> Ints:
     """Return times in the years 1 to 9999 with the same offset of any zone."""
-    check_micros(values)
     if not len(values) or (values.min() >= FIRST + 2 * DAY and values.max() < STOP - 2 * DAY):
         return values
     # The offset of a zone is constant before its first year.
@@ -349,10 +369,14 @@ def _date_part(arrays: Sequence[pa.Array], part: Any, dtype: pa.DataType) -> pa.
     return _array(result, null, dtype)
 
 
-def _time_part(arrays: Sequence[pa.Array], part: Any, dtype: pa.DataType) -> pa.Array:
-    micros, null = _micros(arrays[0])
+def _time_part(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
+    part, zone = detail
+    (array,) = arrays
+    micros, null = numpy_of(array.cast(pa.int64()))
+    is_instant = pat.is_timestamp(array.type) and array.type.tz is not None
+    seconds = _local_seconds(micros, zone) if is_instant else micros // _SECOND
     size, count = _CLOCK_PARTS[part]
-    return _array(micros // size % count, null, dtype)
+    return _array(seconds // size % count, null, dtype)
 
 
 def _plus_days(arrays: Sequence[pa.Array], sign: Any, dtype: pa.DataType) -> pa.Array:
@@ -425,16 +449,23 @@ def _instants_after(before: Ints, local: Ints, zone: str | None) -> Ints:
 
 def _date_trunc_of(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
     unit, zone = detail
-    micros, null = _micros(arrays[0])
-    if unit == "s":
-        return _array(micros // 1_000_000 * 1_000_000, null, dtype)
-    local = to_local(micros, zone)
-    cut = _truncated(local.astype("M8[us]"), unit)
-    if unit in ("h", "m"):
-        truncated = cut.astype("M8[us]").astype(np.int64)
-        return _array(_instants_after(micros, truncated, zone), null, dtype)
-    days = cut.astype("M8[D]").astype(np.int64)
-    return _array(starts_of_days(days, zone), null, dtype)
+    micros, null = numpy_of(arrays[0].cast(pa.int64()))
+    offsets = _offsets(micros, zone)
+    has_one = not len(offsets) or (offsets == offsets[0]).all()
+    truncated: Ints
+    if unit in ("h", "m", "s"):
+        size = {"h": 3_600 * _SECOND, "m": 60 * _SECOND, "s": _SECOND}[unit]
+        truncated = micros - (micros % size + offsets % size) % size
+        if not has_one and unit != "s":
+            truncated = _instants_after(micros, truncated + offsets, zone)
+    else:
+        days = _truncated(_local_days(micros, zone).astype("M8[D]"), unit)
+        days = days.astype("M8[D]").astype(np.int64)
+        # Integers wrap around, and back.
+        truncated = days * DAY - offsets if has_one else starts_of_days(days, zone)
+    if (truncated > micros).any():
+        raise RowError("the start of a unit of time is out of the range of a timestamp")
+    return pa.array(truncated, pa.int64(), mask=null).cast(dtype)
 
 
 def _trunc_of(arrays: Sequence[pa.Array], unit: Any, dtype: pa.DataType) -> pa.Array:
@@ -647,8 +678,7 @@ def _of_time(array: pa.Array, dtype: pa.DataType, zone: str | None) -> pa.Array:
     if pat.is_date(source):
         result = values * DAY if dtype.equals(CLOCK) else _in_zone(starts_of_days, values, zone)
     elif pat.is_date(dtype):
-        local = values if source.tz is None else _in_zone(to_local, values, zone)
-        result = local // DAY
+        result = values // DAY if source.tz is None else _in_zone(_local_days, values, zone)
     elif source.equals(CLOCK):
         assert dtype.equals(INSTANT)
         result = _in_zone(to_instants, values, zone)

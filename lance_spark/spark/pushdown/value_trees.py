@@ -6,7 +6,10 @@
 | `{"op": "case", "args": [condition, value, ..., value]}` | of the first condition that is true |
 | `{"op": "+", "args": [value, value]}`, also `-`, `*`, `%` | of integers of one type, in this |
 | | type; the result wraps around as Java's |
+| `{"op": "+", "args": [value, value], "type": decimal, "fails": F}`, also `-`, `*` | of decimals; |
+| | a result that does not fit the type is an error if F is true, and else null |
 | `{"op": "cast", "args": [value], "type": name}` | in another type |
+| `{"op": "unscaled", "args": [value]}` | the integer of a decimal without its point |
 | `{"op": "call", "function": name, "args": [values]}` | of a function of SQL (`_FUNCTIONS`) |
 | a filter tree (`filter_trees`) | the truth of a condition |
 
@@ -16,19 +19,21 @@ on a time zone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 from pyspark.sql.types import StructType
 
+from lance_spark.encoding.blocks import is_short_decimal
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.predicates import coercion
 from lance_spark.predicates.coercion import NoCommonTypeError
 from lance_spark.predicates.comparison import widened
 from lance_spark.predicates.expressions import functions
+from lance_spark.predicates.expressions.decimals import DecimalResult, UnscaledValue
 from lance_spark.predicates.expressions.node import (
     Choice,
     Expression,
@@ -41,6 +46,7 @@ from lance_spark.spark.pushdown.filter_trees import literal, to_predicate, type_
 from lance_spark.spark.pushdown.request import ComputedColumn, column_path, refused
 
 _ARITHMETIC = ("+", "-", "*", "%")
+_OF_DECIMALS = ("+", "-", "*")
 _FUNCTIONS = {
     name: builder
     for group in (functions.DATE_FUNCTIONS, functions.STRING_FUNCTIONS)
@@ -74,22 +80,44 @@ def to_value(tree: object, schema: Schema, depth: int = 0) -> Expression:
         settings = SqlSettings(ansi=False, time_zone=tree.get("zone"))
         if op == "case":
             return _choice(tree, args, schema, depth)
-        if op not in (*_ARITHMETIC, "cast", "call"):
+        if op not in (*_ARITHMETIC, "cast", "call", "unscaled"):
             return as_expression(to_predicate(tree, schema))
         values = [to_value(arg, schema, depth + 1) for arg in args]
         if op == "cast":
             (value,) = values
-            return casted(value, type_of(tree), settings)
+            dtype = type_of(tree)
+            if pat.is_decimal(dtype):
+                return _decimal("cast", (value,), dtype, tree)
+            return casted(value, dtype, settings)
+        if op == "unscaled":
+            (value,) = values
+            if not is_short_decimal(value.dtype):
+                raise refused("the value is not a decimal of at most 18 digits", tree)
+            return UnscaledValue(value)
         if op == "call":
             if tree.get("function") not in _FUNCTIONS:
                 raise refused("a function is not known", tree)
             return _FUNCTIONS[tree["function"]](values, settings)
         left, right = values
+        if "type" in tree:
+            return _decimal(op, (left, right), type_of(tree), tree)
         if not pat.is_integer(left.dtype) or not left.dtype.equals(right.dtype):
             raise refused("the values are not integers of one type", tree)
         return functions.operation(op, left, right, settings)
     except (NoCommonTypeError, InvalidInputError, ValueError, IndexError) as error:
         raise refused(str(error), tree) from None
+
+
+def _decimal(
+    op: str, values: tuple[Expression, ...], dtype: pa.DataType, tree: dict[str, Any]
+) -> DecimalResult:
+    are_exact = all(pat.is_integer(item.dtype) or pat.is_decimal(item.dtype) for item in values)
+    fails = tree.get("fails", True)
+    if not are_exact or not pat.is_decimal(dtype) or not isinstance(fails, bool):
+        raise refused("the values are not decimals", tree)
+    if op not in (*_OF_DECIMALS, "cast"):
+        raise refused("an operation of decimals is not known", tree)
+    return DecimalResult(op, values, dtype, fails)
 
 
 def _choice(tree: object, args: list[Any], schema: Schema, depth: int) -> Expression:
@@ -115,27 +143,41 @@ def with_sources(columns: StructType, computed: Sequence[ComputedColumn]) -> Str
     return StructType(list(fields.values()))
 
 
-def with_computed(
-    batches: Iterator[pa.RecordBatch], computed: Sequence[ComputedColumn], columns: StructType
-) -> Iterator[pa.RecordBatch]:
-    """Yield batches with computed columns after their own.
+class ValueColumns:
+    """Adds computed columns to batches.
 
-    - `columns`: Of the batches, as Spark has them. Strings may be dictionary arrays.
+    - `columns`: Of the batches, as Spark has them. Strings may be dictionary arrays, and decimals
+      their unscaled values.
 
     Raises UnsupportedError: as `to_value`.
     """
-    from lance_spark.spark.types.mapping import batch_schema
 
-    schema = Schema.from_arrow(batch_schema(columns))
-    values = [to_value(item.value, schema) for item in computed]
-    for batch in batches:
-        arrays = [*batch.columns, *(_evaluated(value, batch) for value in values)]
-        names = [*batch.schema.names, *(item.name for item in computed)]
-        yield pa.RecordBatch.from_arrays(arrays, names)
+    def __init__(self, computed: Sequence[ComputedColumn], columns: StructType) -> None:
+        from lance_spark.spark.types.mapping import batch_schema
+
+        #: All columns, with the types of their values.
+        self.schema = batch_schema(columns)
+        known = Schema.from_arrow(self.schema)
+        self._values = [to_value(item.value, known) for item in computed]
+        for item, value in zip(computed, self._values, strict=True):
+            self.schema = self.schema.append(pa.field(item.name, value.dtype))
+
+    def added(
+        self, batches: Iterable[pa.RecordBatch], *, unscaled: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches with computed columns after their own.
+
+        - `unscaled`: Whether decimals may be their unscaled values.
+        """
+        for batch in batches:
+            values = [_evaluated(value, batch, unscaled) for value in self._values]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *values], self.schema.names)
 
 
-def _evaluated(value: Expression, batch: pa.RecordBatch) -> pa.Array:
+def _evaluated(value: Expression, batch: pa.RecordBatch, unscaled: bool) -> pa.Array:
     """Return the values of an expression, computed once for each value of a dictionary."""
+    if unscaled and isinstance(value, DecimalResult):
+        return value.compact(batch)
     names = {column.path[0].name for column in value.columns()}
     if len(names) == 1:
         (name,) = names

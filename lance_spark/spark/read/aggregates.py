@@ -23,7 +23,13 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 from pyspark.sql import types as spark
 
-from lance_spark.encoding.blocks import from_unscaled, is_short_decimal, unscaled
+from lance_spark.encoding.blocks import (
+    decimal_words,
+    from_decimal_words,
+    from_unscaled,
+    is_short_decimal,
+    unscaled,
+)
 from lance_spark.errors import LanceError, SchemaMismatchError
 from lance_spark.predicates.comparison import column_at
 from lance_spark.spark.pushdown.request import Aggregate, PushedScan, refused
@@ -245,16 +251,20 @@ def row_of(arrays: Sequence[pa.Array | None], output: pa.Schema) -> pa.RecordBat
 # | aggregate | computed for each batch |
 # | --- | --- |
 # | counts, minima, maxima | by Arrow's kernels: strings are ordered by their bytes, as Spark's |
-# | sums of integers, and of decimals of at most 18 digits | of the high and of the low 32 bits, so
-#     that no sum overflows |
+# | sums of integers and decimals | of 64 bits if no sum of the batch overflows, and else of limbs
+#     of 32 bits; between batches of limbs |
 
 #: Groups that a task keeps in memory.
 _MAX_GROUPS = 65_536
 #: Bytes of them: keys and extremes can be long strings.
 _MAX_BYTES = 64 * 1024 * 1024
-_LOW_BITS = 32
-_LOW_MASK = (1 << _LOW_BITS) - 1
+_LIMB_BITS = 32
+_LIMB_MASK = (1 << _LIMB_BITS) - 1
 _MAX_LONG = 2**63 - 1
+#: Limbs of a sum of integers of 64 bits, and of wider ones.
+_LIMBS, _WIDE_LIMBS = 2, 4
+
+Longs = npt.NDArray[np.int64]
 
 
 def _is_large(groups: pa.Table) -> bool:
@@ -266,6 +276,8 @@ class GroupedRows:
 
     - `groups`: Paths of the columns whose values make a group.
     - `output`: Columns of the groups, then of the aggregates.
+    - `columns`: Of the batches, in which strings may be dictionary arrays, and decimals their
+      unscaled values.
     """
 
     def __init__(
@@ -273,12 +285,14 @@ class GroupedRows:
         groups: Sequence[tuple[str, ...]],
         aggregates: Sequence[Aggregate],
         output: pa.Schema,
+        columns: pa.Schema,
     ) -> None:
         self._groups = groups
         self._output = output
         self._keys = [f"key {number}" for number in range(len(groups))]
+        self._key_types = [_type_at(columns, path) for path in groups]
         self._columns = [
-            _AggregateColumn(f"value {number}", aggregate)
+            _AggregateColumn(f"value {number}", aggregate, _type_at(columns, aggregate.path))
             for number, aggregate in enumerate(aggregates)
         ]
 
@@ -311,35 +325,42 @@ class GroupedRows:
                 dictionaries[name] = key.dictionary
                 key = key.indices
             columns[name] = key
-        functions: list[tuple[Any, str]] = []
+        functions: list[_Function] = []
         for column in self._columns:
             parts, added = column.inputs(batch)
             columns |= parts
             functions += added
-        table = self._grouped(pa.table(columns), functions)
-        for name, dictionary in dictionaries.items():
-            values = dictionary.take(table.column(name).combine_chunks())
-            table = table.set_column(table.schema.get_field_index(name), name, values)
-        return table
+        grouped = self._grouped(pa.table(columns), functions)
+        arrays: dict[str, pa.Array] = {}
+        for name, dtype in zip(self._keys, self._key_types, strict=True):
+            key = grouped[name]
+            if name in dictionaries:
+                key = dictionaries[name].take(key)
+            arrays[name] = _with_scale(key, dtype)
+        for column in self._columns:
+            column.partial(grouped, arrays)
+        return pa.table(arrays)
 
     def _merged(self, table: pa.Table) -> pa.Table:
-        return self._grouped(table, [item for column in self._columns for item in column.merging()])
-
-    def _grouped(self, table: pa.Table, functions: list[tuple[Any, str]]) -> pa.Table:
-        """Return the groups of a table, with the results under the names of their columns."""
-        grouped = table.group_by(self._keys, use_threads=False).aggregate(functions)
-        arrays = {name: grouped.column(name) for name in self._keys}
-        # Two counts of rows have the same name.
-        results = [
-            result
-            for name, result in zip(grouped.column_names, grouped.columns, strict=True)
-            if name not in self._keys
-        ]
-        names = [name for column in self._columns for name in column.names]
-        arrays.update(zip(names, results, strict=True))
+        functions = [item for column in self._columns for item in column.merging()]
+        arrays = self._grouped(table, functions)
         for column in self._columns:
             column.carry(arrays)
         return pa.table(arrays)
+
+    def _grouped(self, table: pa.Table, functions: list[_Function]) -> dict[str, pa.Array]:
+        """Return the groups of a table, and results under the names that functions give them."""
+        calls = [(column, name) for _, column, name in functions]
+        grouped = table.group_by(self._keys, use_threads=False).aggregate(calls)
+        arrays = {name: grouped.column(name).combine_chunks() for name in self._keys}
+        # Two counts of rows have the same name.
+        results = [
+            result.combine_chunks()
+            for name, result in zip(grouped.column_names, grouped.columns, strict=True)
+            if name not in self._keys
+        ]
+        arrays.update(zip([name for name, _, _ in functions], results, strict=True))
+        return arrays
 
     def _finished(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         arrays = {name: table.column(name).combine_chunks() for name in table.column_names}
@@ -363,62 +384,127 @@ class GroupedRows:
         return pa.RecordBatch.from_arrays(arrays, schema=self._output)
 
 
-class _AggregateColumn:
-    """One aggregate: the columns that Arrow computes for it, and its values."""
+def _type_at(columns: pa.Schema, path: Sequence[str]) -> pa.DataType | None:
+    """Return the type of a column or of a child of structs; None without a path."""
+    fields = _fields_at(columns, path)
+    return fields[-1].type if fields else None
 
-    def __init__(self, name: str, aggregate: Aggregate) -> None:
+
+def _with_scale(array: pa.Array, dtype: pa.DataType | None) -> pa.Array:
+    """Return values of a type: decimals if they are unscaled ones."""
+    is_unscaled = pat.is_int64(array.type) and dtype is not None and pat.is_decimal(dtype)
+    return from_unscaled(array, dtype) if is_unscaled else array
+
+
+#: The name of a result, the name of a column, and Arrow's function of it.
+_Function = tuple[str, Any, str]
+
+
+class _AggregateColumn:
+    """One aggregate: the columns that Arrow computes for it, and its values.
+
+    - `dtype`: Of the column that is aggregated; None for counts of rows.
+    """
+
+    def __init__(self, name: str, aggregate: Aggregate, dtype: pa.DataType | None) -> None:
         self._name = name
         self._aggregate = aggregate
-        #: Of the values that are added up: the unscaled ones for decimals of 64 bits.
-        self._type: pa.DataType | None = None
-        self._is_split = False
+        self._type = dtype
+        is_exact = dtype is not None and not pat.is_floating(dtype)
+        self._is_split = aggregate.op == "sum" and is_exact
+        count = _LIMBS
+        if self._is_split and pat.is_decimal(dtype) and not is_short_decimal(dtype):
+            count = _WIDE_LIMBS
+        #: Names of the limbs of a sum, the lowest first. The highest has the sign.
+        self._limbs = [f"{name} limb {number}" for number in range(count)]
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns of partial results."""
-        return [f"{self._name} high", f"{self._name} low"] if self._is_split else [self._name]
-
-    def inputs(self, batch: pa.RecordBatch) -> tuple[dict[str, pa.Array], list[tuple[Any, str]]]:
-        """Return the columns to aggregate in a batch, and Arrow's functions of them."""
-        op = self._aggregate.op
+    def inputs(self, batch: pa.RecordBatch) -> tuple[dict[str, pa.Array], list[_Function]]:
+        """Return the columns to aggregate in a batch, and functions of them."""
+        name, op = self._name, self._aggregate.op
         if op == "count_star":
-            return {}, [([], "count_all")]
+            return {}, [(name, [], "count_all")]
         values = column_at(batch, self._aggregate.path)
         if op == "count":
-            return {self._name: values.is_valid().cast(pa.int64())}, [(self._name, "sum")]
-        if op != "sum":
-            if pat.is_dictionary(values.type):
-                values = values.dictionary_decode()
-            return {self._name: values}, [(self._name, op)]
-        if pat.is_floating(values.type):
-            # Sums of tasks.
-            return {self._name: values}, [(self._name, "sum")]
-        self._type = values.type
-        if pat.is_decimal(values.type):
-            if not is_short_decimal(values.type):
-                # Sums of tasks.
-                whole = values.cast(pa.decimal128(38, values.type.scale))
-                return {self._name: whole}, [(self._name, "sum")]
-            values = unscaled(values)
-        values = values.cast(pa.int64())
-        self._is_split = True
-        high = pc.shift_right(values, _LOW_BITS)
-        low = pc.bit_wise_and(values, pa.scalar(_LOW_MASK, pa.int64()))
-        columns = dict(zip(self.names, (high, low), strict=True))
-        return columns, [(name, "sum") for name in columns]
-
-    def merging(self) -> list[tuple[Any, str]]:
-        """Return Arrow's functions that merge partial results."""
-        op = self._aggregate.op
-        return [(name, op if op in ("min", "max") else "sum") for name in self.names]
-
-    def carry(self, arrays: dict[str, pa.ChunkedArray]) -> None:
-        """Move what the sums of low bits have above 32 bits to those of the high bits."""
+            if not values.null_count:
+                return {}, [(name, [], "count_all")]
+            return {name: values.is_valid().cast(pa.int64())}, [(name, name, "sum")]
         if self._is_split:
-            high, low = self.names
-            more = pc.shift_right(arrays[low], _LOW_BITS)
-            arrays[high] = pc.add(arrays[high], more)
-            arrays[low] = pc.bit_wise_and(arrays[low], pa.scalar(_LOW_MASK, pa.int64()))
+            return self._summed(values)
+        if pat.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        return {name: values}, [(name, name, op)]
+
+    def _summed(self, values: pa.Array) -> tuple[dict[str, pa.Array], list[_Function]]:
+        """Return what is to be added up: 64 bits of each value, or its limbs."""
+        if pat.is_decimal(values.type) and not is_short_decimal(values.type):
+            words = decimal_words(values)
+            low, high = words[:, 0], words[:, 1]
+            mask = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
+            if not (high == low >> 63).all():
+                limbs = [
+                    pa.array(limb, pa.int64(), mask=mask)
+                    for limb in (
+                        low & _LIMB_MASK,
+                        low >> _LIMB_BITS & _LIMB_MASK,
+                        high & _LIMB_MASK,
+                        high >> _LIMB_BITS,
+                    )
+                ]
+                return self._as_limbs(limbs)
+            values = pa.array(low, pa.int64(), mask=mask)
+        else:
+            values = unscaled(values) if pat.is_decimal(values.type) else values.cast(pa.int64())
+        ends = pc.min_max(values)
+        bound = max(abs(end.as_py() or 0) for end in (ends["min"], ends["max"]))
+        if bound * len(values) <= _MAX_LONG:
+            return {self._name: values}, [(self._name, self._name, "sum")]
+        low_limb = pc.bit_wise_and(values, pa.scalar(_LIMB_MASK, pa.int64()))
+        return self._as_limbs([low_limb, pc.shift_right(values, _LIMB_BITS)])
+
+    def _as_limbs(self, limbs: list[pa.Array]) -> tuple[dict[str, pa.Array], list[_Function]]:
+        columns = dict(zip(self._limbs, limbs, strict=False))
+        return columns, [(name, name, "sum") for name in columns]
+
+    def partial(self, grouped: dict[str, pa.Array], arrays: dict[str, pa.Array]) -> None:
+        """Add the partial results of a batch to those of other columns."""
+        if not self._is_split:
+            dtype = None if self._aggregate.op.startswith("count") else self._type
+            arrays[self._name] = _with_scale(grouped[self._name], dtype)
+            return
+        summed = [grouped[name] for name in (self._name, *self._limbs) if name in grouped]
+        null = summed[0].is_null() if summed[0].null_count else None
+        parts = [array.fill_null(0).to_numpy() for array in summed]
+        # Limbs above those of the batch continue its sign.
+        parts += [np.zeros_like(parts[0])] * (len(self._limbs) - len(parts))
+        self._put(arrays, parts, null)
+
+    def _put(
+        self, arrays: dict[str, pa.Array], limbs: list[Longs], null: pa.BooleanArray | None
+    ) -> None:
+        """Put limbs of 32 bits in place of larger ones, which move what they have above 32 bits to
+        the next limb.
+        """
+        mask = None if null is None else null.to_numpy(zero_copy_only=False)
+        carried: Longs | int = 0
+        for name, limb in zip(self._limbs, limbs, strict=True):
+            total = limb + carried
+            carried = total >> _LIMB_BITS
+            kept = total if name == self._limbs[-1] else total & _LIMB_MASK
+            arrays[name] = pa.array(kept, pa.int64(), mask=mask)
+
+    def merging(self) -> list[_Function]:
+        """Return the functions that merge partial results."""
+        if self._is_split:
+            return [(name, name, "sum") for name in self._limbs]
+        op = self._aggregate.op
+        return [(self._name, self._name, op if op in ("min", "max") else "sum")]
+
+    def carry(self, arrays: dict[str, pa.Array]) -> None:
+        """Move what sums of limbs have above 32 bits to the next limb."""
+        if self._is_split:
+            summed = [arrays[name] for name in self._limbs]
+            null = summed[0].is_null() if summed[0].null_count else None
+            self._put(arrays, [array.fill_null(0).to_numpy() for array in summed], null)
 
     def nothing(self, num_rows: int) -> pa.Array:
         """Return values that change no aggregate that they are merged into."""
@@ -442,41 +528,62 @@ class _AggregateColumn:
         """
         if not self._is_split:
             return arrays[self._name], []
-        assert self._type is not None
-        high, low = (arrays[name] for name in self.names)
-        is_null = high.is_null().to_numpy(zero_copy_only=False)
-        highs, lows = (part.fill_null(0).to_numpy() for part in (high, low))
+        null = arrays[self._limbs[0]].is_null().to_numpy(zero_copy_only=False)
+        low, high, *wide = (arrays[name].fill_null(0).to_numpy() for name in self._limbs)
         if pat.is_floating(output.type):
-            # Rounded once: the high part has fewer digits than a double.
-            return pa.array(highs * 2.0**_LOW_BITS + lows, mask=is_null), []
-        sums = (highs << _LOW_BITS) | lows
-        limit = 10**self._type.precision - 1 if pat.is_decimal(self._type) else _MAX_LONG
-        outside = (highs >= 1 << 31) | (highs < -(1 << 31)) | (np.abs(sums) > limit)
+            # Rounded once: the high limb has fewer digits than a double.
+            return pa.array(high * 2.0**_LIMB_BITS + low, mask=null), []
+        assert self._type is not None
+        is_decimal = pat.is_decimal(self._type)
+        limit = 10**self._type.precision - 1 if is_decimal else _MAX_LONG
+        words = np.empty((len(low), 2), np.int64)
+        words[:, 0] = low | high << _LIMB_BITS
+        words[:, 1] = wide[0] | wide[1] << _LIMB_BITS if wide else high >> _LIMB_BITS
+        if wide:
+            most = limit >> _LIMB_BITS * 3
+            is_long = (words[:, 1] == words[:, 0] >> 63) & (wide[1] == wide[1] << 32 >> 32)
+            suspects = ~is_long & ((wide[1] >= most) | (wide[1] < -most))
+        else:
+            sums = words[:, 0]
+            suspects = (words[:, 1] != sums >> 63) | (sums > limit) | (sums < -limit)
         rest = []
-        for index in np.flatnonzero(outside).tolist():
-            total = int(highs[index]) * (_LOW_MASK + 1) + int(lows[index])
-            parts, sums[index] = _parts(total, limit)
-            rest.append((index, parts))
+        for index in np.flatnonzero(suspects & ~null).tolist():
+            total = sum(
+                int(arrays[name][index].as_py()) << _LIMB_BITS * place
+                for place, name in enumerate(self._limbs)
+            )
+            if abs(total) > limit:
+                parts = _parts(total, limit)
+                words[index] = parts[-1]
+                rest.append((index, parts[:-1]))
         return (
-            self._decoded(sums, is_null),
+            self._of_words(words, null),
             [
-                (pa.array([index] * len(parts)), self._decoded(np.array(parts, np.int64)))
+                (pa.array(np.full(len(parts), index)), self._of_words(parts))
                 for index, parts in rest
             ],
         )
 
-    def _decoded(
-        self, sums: npt.NDArray[np.int64], is_null: npt.NDArray[np.bool_] | None = None
+    def _of_words(
+        self, words: npt.NDArray[np.int64], null: npt.NDArray[np.bool_] | None = None
     ) -> pa.Array:
-        values = pa.array(sums, pa.int64(), mask=is_null)
-        return from_unscaled(values, self._type) if pat.is_decimal(self._type) else values
+        """Return sums of a low and a high half each: decimals, or integers, whose high half is
+        their sign.
+        """
+        if pat.is_decimal(self._type):
+            return from_decimal_words(words, self._type, null)
+        return pa.array(np.ascontiguousarray(words[:, 0]), pa.int64(), mask=null)
 
 
-def _parts(total: int, limit: int) -> tuple[list[int], int]:
-    """Split a sum into numbers within a limit, of which the last one is apart."""
+def _parts(total: int, limit: int) -> Longs:
+    """Split a sum into numbers within a limit: their low and high halves, the smallest last."""
     sign = -1 if total < 0 else 1
     count, rest = divmod(abs(total), limit)
-    return [sign * limit] * count, sign * rest
+    parts = np.empty((count + 1, 2), np.int64)
+    for rows, number in ((slice(count), sign * limit), (slice(count, None), sign * rest)):
+        low = number & (1 << 64) - 1
+        parts[rows] = low - (1 << 64) if low >= 1 << 63 else low, number >> 64
+    return parts
 
 
 def merged_on_driver(
@@ -494,7 +601,7 @@ def merged_on_driver(
         Aggregate(aggregate.op if aggregate.op in ("min", "max") else "sum", (name,))
         for aggregate, name in zip(aggregates, output.names[len(groups) :], strict=True)
     ]
-    batches = list(GroupedRows(keys, merging, output).rows(rows))
+    batches = list(GroupedRows(keys, merging, output, output).rows(rows))
     if len(batches) > 1:
         raise pa.ArrowInvalid("a sum does not fit its type")
     return batches

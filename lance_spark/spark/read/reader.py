@@ -434,6 +434,7 @@ class LanceReader(TaskObject, DataSourceReader):
             return
         groups, aggregates = self.request.groups, self.request.aggregates
         batches: Iterator[pa.RecordBatch] = iter(())
+        schema = pa.schema([])
         if partition.task is not None:
             assert partition.columns is not None
             task = partition.task
@@ -445,13 +446,16 @@ class LanceReader(TaskObject, DataSourceReader):
                     if not task.slices:
                         return
             keep = bool(groups or self.request.computed)
-            scan = Scan(task, metrics, keep_dictionaries=keep)
-            batches = scan.batches(batch_schema(partition.columns), partition.residual)
+            scan = Scan(task, metrics, keep_dictionaries=keep, unscaled=True)
+            schema = batch_schema(partition.columns)
+            batches = scan.batches(schema, partition.residual)
             if self.request.computed:
-                from lance_spark.spark.pushdown.value_trees import with_computed
+                from lance_spark.spark.pushdown.value_trees import ValueColumns
 
-                batches = with_computed(batches, self.request.computed, partition.columns)
-        yield from GroupedRows(groups, aggregates, output).rows(batches)
+                computed = ValueColumns(self.request.computed, partition.columns)
+                batches = computed.added(batches, unscaled=True)
+                schema = computed.schema
+        yield from GroupedRows(groups, aggregates, output, schema).rows(batches)
 
     def _with_computed(
         self, partition: LancePartition, output: pa.Schema, metrics: ScanMetrics, keep: bool
@@ -460,7 +464,7 @@ class LanceReader(TaskObject, DataSourceReader):
 
         - `keep`: Whether dictionary arrays stay such.
         """
-        from lance_spark.spark.pushdown.value_trees import selected, with_computed
+        from lance_spark.spark.pushdown.value_trees import ValueColumns, selected
         from lance_spark.spark.types.mapping import batch_schema
 
         assert self.request is not None
@@ -470,7 +474,8 @@ class LanceReader(TaskObject, DataSourceReader):
         ahead = partition.limit is None
         scan = Scan(partition.task, metrics, ahead, keep, top=partition.top)
         batches = scan.batches(batch_schema(partition.columns), partition.residual)
-        batches = with_computed(batches, self.request.computed, partition.columns)
+        computed = ValueColumns(self.request.computed, partition.columns)
+        batches = computed.added(batches, unscaled=False)
         yield from limited(selected(batches, output), partition.limit)
 
 

@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Coalesce;
+import org.apache.spark.sql.catalyst.expressions.Divide;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.If;
@@ -18,6 +19,7 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.Multiply;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.expressions.UnscaledValue;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Average;
@@ -25,13 +27,16 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.Count;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Max;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Min;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Sum;
+import org.apache.spark.sql.catalyst.optimizer.DecimalAggregates$;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
@@ -118,7 +123,7 @@ final class ComputedColumns extends Replacing {
     List calls = calls(results);
     Distinct distinct = Distinct.of(calls);
     if (distinct == null) {
-      Scanned scanned = new Scanned((DataSourceV2Relation) below);
+      Scanned scanned = new Scanned((DataSourceV2Relation) below, condition);
       return scanned.accepts(groups, calls) && (functions.areChanged || scanned.isNeeded())
           ? scanned.plan(node, groups, results, condition)
           : null;
@@ -127,7 +132,7 @@ final class ComputedColumns extends Replacing {
       return null;
     }
     distinct.split(groups, calls);
-    Scanned scanned = new Scanned((DataSourceV2Relation) below);
+    Scanned scanned = new Scanned((DataSourceV2Relation) below, condition);
     if (!distinct.canMerge || !scanned.accepts(distinct.groups, calls(distinct.inner))) {
       return null;
     }
@@ -231,6 +236,11 @@ final class ComputedColumns extends Replacing {
 
   /** Writes calls of aggregates as calls of the functions that a scan has, without filters. */
   static final class Functions extends Replacing {
+    /** Digits that an average has more than its argument, and digits of any double. */
+    private static final int MORE_DIGITS = 4;
+
+    private static final int MAX_DOUBLE_DIGITS = 15;
+
     /** Whether there are others. */
     boolean areOthers;
 
@@ -274,12 +284,25 @@ final class ComputedColumns extends Replacing {
     }
 
     /** Returns an average as a sum by a count, as Spark itself evaluates it. */
-    private Object average(Average average) {
+    private Expression average(Average average) {
       Expression argument = (Expression) average.child();
-      if (!ValueForms.isInteger(argument.dataType())
-          && !(argument.dataType() instanceof org.apache.spark.sql.types.DecimalType)) {
+      boolean isDecimal = argument.dataType() instanceof DecimalType;
+      if (!ValueForms.isInteger(argument.dataType()) && !isDecimal) {
         areOthers = true;
         return call(average);
+      }
+      if (isDecimal && isByDouble((DecimalType) argument.dataType())) {
+        DecimalType type = (DecimalType) argument.dataType();
+        List unscaled = new ArrayList();
+        unscaled.add(new UnscaledValue(argument));
+        Expression function =
+            (Expression) average.withNewChildren(AssignedColumns.seq(unscaled));
+        Expression factor =
+            new Literal(Double.valueOf(Math.pow(10.0, type.scale())), DataTypes.DoubleType);
+        return new Cast(
+            new Divide(average((Average) function), factor),
+            average.dataType(),
+            Option.apply(SQLConf.get().sessionLocalTimeZone()));
       }
       areChanged = true;
       Expression added = argument;
@@ -290,7 +313,18 @@ final class ComputedColumns extends Replacing {
       one.add(argument);
       Expression sum = call(new Sum(added));
       Expression count = call(new Count(AssignedColumns.seq(one)));
-      return average.evaluateExpression().transform(new Parts(average, sum, count));
+      return (Expression) average.evaluateExpression().transform(new Parts(average, sum, count));
+    }
+
+    /**
+     * Returns whether Spark computes the average of decimals by doubles: its rule for decimals of few
+     * digits comes after push-down.
+     */
+    private static boolean isByDouble(DecimalType type) {
+      Option excluded = SQLConf.get().optimizerExcludedRules();
+      String rule = DecimalAggregates$.MODULE$.ruleName();
+      return type.precision() + MORE_DIGITS <= MAX_DOUBLE_DIGITS
+          && !(excluded.isDefined() && ((String) excluded.get()).contains(rule));
     }
 
     /** Returns whether an argument is an integer of at most 32 bits and a constant, added up. */
@@ -475,8 +509,16 @@ final class ComputedColumns extends Replacing {
 
     private final List changedCalls = new ArrayList();
 
-    Scanned(DataSourceV2Relation relation) {
+    /** Whether expressions may raise errors: the scan leaves out all rows that filters do. */
+    private final boolean canFail;
+
+    Scanned(DataSourceV2Relation relation, Expression condition) {
       this.relation = relation;
+      canFail = condition == null || isPushed(condition);
+    }
+
+    private static boolean isPushed(Expression condition) {
+      return SparkRelease.passesExpressions() && Forms.isSent(Expressions.write(condition));
     }
 
     boolean isNeeded() {
@@ -548,7 +590,10 @@ final class ComputedColumns extends Replacing {
       if (known >= 0) {
         return (Expression) columns.get(known);
       }
-      boolean hasColumns = e.deterministic() && !e.references().isEmpty();
+      boolean hasColumns =
+          e.deterministic()
+              && !e.references().isEmpty()
+              && (canFail || !ValueForms.canFail(written));
       Map form = hasColumns ? ValueForms.write(written) : null;
       if (form == null || !Forms.isSent(form)) {
         return null;

@@ -157,7 +157,7 @@ final class Forms {
     if (t instanceof DecimalType) {
       int precision = ((DecimalType) t).precision();
       int scale = ((DecimalType) t).scale();
-      return precision <= 18 ? DataTypes.createDecimalType(precision + 10, scale) : null;
+      return DataTypes.createDecimalType(Math.min(precision + 10, DecimalType.MAX_PRECISION()), scale);
     }
     boolean isInteger =
         t.equals(DataTypes.ByteType)

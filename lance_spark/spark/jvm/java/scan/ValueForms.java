@@ -19,8 +19,10 @@ import org.apache.spark.sql.catalyst.expressions.If;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.TimeZoneAwareExpression;
+import org.apache.spark.sql.catalyst.expressions.UnscaledValue;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.DecimalType;
 import scala.collection.Iterator;
 
 /**
@@ -102,6 +104,9 @@ final class ValueForms {
     if (e instanceof BinaryArithmetic) {
       return arithmetic((BinaryArithmetic) e);
     }
+    if (e instanceof UnscaledValue) {
+      return Forms.operation("unscaled", new Object[] {write((Expression) ((UnscaledValue) e).child())});
+    }
     return function(e);
   }
 
@@ -144,11 +149,17 @@ final class ValueForms {
     return Forms.operation("case", arguments.toArray());
   }
 
-  /** Returns the form of a cast of an integer to a wider one, or of a timestamp to its date. */
+  /**
+   * Returns the form of a cast of an integer to a wider one, of a number to a decimal that has all its
+   * digits, or of a timestamp to its date.
+   */
   private static Map cast(Cast e) {
     Expression value = (Expression) e.child();
     DataType from = value.dataType();
     DataType to = e.dataType();
+    if (to instanceof DecimalType) {
+      return Decimals.holds((DecimalType) to, from) ? Decimals.form("cast", e, false) : null;
+    }
     boolean isWider = isInteger(from) && isInteger(to) && bits(from) <= bits(to);
     boolean isDate = isTimestamp(from) && to.equals(DataTypes.DateType);
     if (!isWider && !isDate) {
@@ -185,6 +196,9 @@ final class ValueForms {
 
   private static Map arithmetic(BinaryArithmetic e) {
     String name = (String) OPERATORS.get(SparkClasses.of(e));
+    if (name != null && e.dataType() instanceof DecimalType) {
+      return name.equals("%") ? null : Decimals.form(name, e, Decimals.canFail(e));
+    }
     if (name == null || !isInteger(e.dataType())) {
       return null;
     }
@@ -253,6 +267,80 @@ final class ValueForms {
     }
     Arrays.sort(ends);
     return new BigInteger[] {ends[0], ends[3]};
+  }
+
+  /** Returns whether the computation of an expression can raise an error for a row. */
+  static boolean canFail(Expression e) {
+    if (e instanceof BinaryArithmetic
+        && e.dataType() instanceof DecimalType
+        && Decimals.canFail((BinaryArithmetic) e)) {
+      return true;
+    }
+    for (Iterator i = e.children().iterator(); i.hasNext(); ) {
+      if (canFail((Expression) i.next())) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Arithmetic of decimals, whose results have the types of Spark's rules. */
+  static final class Decimals {
+    private Decimals() {}
+
+    /** Returns whether a decimal type has all values of another type, which is an integer's too. */
+    static boolean holds(DecimalType type, DataType other) {
+      if (!isInteger(other) && !(other instanceof DecimalType)) {
+        return false;
+      }
+      int digits = type.precision() - type.scale();
+      return digits >= precision(other) - scale(other) && type.scale() >= scale(other);
+    }
+
+    /** Returns digits that hold all values of a type. */
+    private static int precision(DataType type) {
+      if (type instanceof DecimalType) {
+        return ((DecimalType) type).precision();
+      }
+      int bits = bits(type);
+      return bits == 64 ? 19 : bits == 32 ? 10 : bits == 16 ? 5 : 3;
+    }
+
+    private static int scale(DataType type) {
+      return type instanceof DecimalType ? ((DecimalType) type).scale() : 0;
+    }
+
+    /** Returns whether a result can have too many digits for its type, and is an error then. */
+    static boolean canFail(BinaryArithmetic e) {
+      DataType left = ((Expression) e.left()).dataType();
+      DataType right = ((Expression) e.right()).dataType();
+      boolean isProduct = "*".equals(OPERATORS.get(SparkClasses.of(e)));
+      int digits =
+          isProduct
+              ? precision(left) - scale(left) + precision(right) - scale(right)
+              : Math.max(precision(left) - scale(left), precision(right) - scale(right)) + 1;
+      // One more, because a result can be rounded up.
+      int exact = isProduct ? scale(left) + scale(right) : Math.max(scale(left), scale(right));
+      DecimalType type = (DecimalType) e.dataType();
+      int needed = digits + (exact > type.scale() ? 1 : 0);
+      return needed > type.precision() - type.scale()
+          && "ANSI".equals(String.valueOf(e.evalMode()));
+    }
+
+    static Map form(String name, Expression e, boolean fails) {
+      Object[] arguments = new Object[e.children().size()];
+      for (int i = 0; i < arguments.length; i++) {
+        Expression child = (Expression) e.children().apply(i);
+        boolean isNumber = isInteger(child.dataType()) || child.dataType() instanceof DecimalType;
+        arguments[i] = isNumber ? write(child) : null;
+      }
+      Map form = Forms.operation(name, arguments);
+      if (form != null) {
+        form.put("type", e.dataType().catalogString());
+        form.put("fails", Boolean.valueOf(fails));
+      }
+      return form;
+    }
   }
 
   private static Map function(Expression e) {
