@@ -21,7 +21,7 @@ from lance_spark.mutations.columns.assignments import Assignment, parse_assignme
 from lance_spark.mutations.columns.fill import (
     DEFAULT_BATCH_SIZE,
     BatchUDF,
-    ComputedBatches,
+    Computation,
     as_batch,
     no_rows,
 )
@@ -123,7 +123,7 @@ def add_columns(
         )
 
     try:
-        with ComputedBatches(runner) as computation:
+        with Computation(runner) as computation:
             manifest = retry_on_conflict(table, change, options)
     except BaseException:
         if udf is not None:

@@ -22,7 +22,7 @@ from lance_spark.file.schema.rules import check_fields
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.schema.types import EXTENSION_NAME
 from lance_spark.mutations.columns.add import renumbered
-from lance_spark.mutations.columns.fill import ComputedBatches
+from lance_spark.mutations.columns.fill import Computation
 from lance_spark.mutations.commits import at_version, change_schema, retry_on_conflict
 from lance_spark.mutations.commits import check_names as check_name_list
 from lance_spark.mutations.mem_wal import check_droppable, check_no_mem_wal
@@ -154,7 +154,7 @@ def alter_columns(
             options=replace(options, checked_constraints=_kept_constraints(current, parsed)),
         )
 
-    with ComputedBatches(runner) as computation:
+    with Computation(runner) as computation:
         return at_version(table, retry_on_conflict(table, change, options))
 
 

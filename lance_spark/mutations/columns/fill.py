@@ -441,7 +441,7 @@ def commit_columns(
     return commit_operation(table, operation, options or CommitOptions())
 
 
-class ComputedBatches:
+class Computation:
     """A computation of columns that reuses its files if it is planned again.
 
     Use as a context: its end deletes files that were not committed.

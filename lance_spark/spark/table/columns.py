@@ -30,11 +30,11 @@ def add_columns(
     commit: CommitOptions,
 ) -> ChangeResult:
     """Add columns that are computed from others; see `LanceTable.add_columns`."""
-    from lance_spark.mutations.columns.fill import ValueColumns
+    from lance_spark.mutations.columns.fill import Computation
     from lance_spark.spark.table.jobs.columns import add_expressions
 
     metadata = _column_metadata(handle, options)
-    with ValueColumns() as computation:
+    with Computation() as computation:
         return handle.change(
             "add columns",
             lambda job, dataset: add_expressions(
@@ -54,7 +54,7 @@ def add_columns_from(
     commit: CommitOptions,
 ) -> ChangeResult:
     """Add the columns of a DataFrame, joined by a key; see `LanceTable.add_columns_from`."""
-    from lance_spark.mutations.columns.fill import ValueColumns
+    from lance_spark.mutations.columns.fill import Computation
     from lance_spark.spark.table.jobs.columns import add_from
 
     if missing not in ("null", "error"):
@@ -62,7 +62,7 @@ def add_columns_from(
     keys = [key] if isinstance(key, str) else list(key)
     metadata = _column_metadata(handle, options)
     required = missing == "error"
-    with ValueColumns() as computation:
+    with Computation() as computation:
         return handle.change(
             "add columns",
             lambda job, dataset: add_from(

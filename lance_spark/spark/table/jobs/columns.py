@@ -22,7 +22,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.schema.types import SPARK_TYPE
 from lance_spark.mutations.columns.add import with_new_ids
-from lance_spark.mutations.columns.fill import ValueColumns
+from lance_spark.mutations.columns.fill import Computation
 from lance_spark.mutations.rewrite.column_rewriter import (
     ColumnFile,
     ColumnRewriter,
@@ -241,7 +241,7 @@ def _concatenated(parts: Sequence[list[ColumnFile] | None]) -> list[ColumnFile]:
 # | --- | --- | --- |
 # | frame of `_rowaddr` and expressions | executors | reads the columns that expressions name |
 # | `WriteColumns` | executors | writes one data file for each fragment |
-# | `ValueColumns.finish` | driver | commits one `Merge` |
+# | `Computation.finish` | driver | commits one `Merge` |
 #
 # After a conflict, files of fragments whose values did not change are used again; only values of
 # other fragments are computed again. If values depend on other rows (window functions, subqueries),
@@ -257,7 +257,7 @@ def add_expressions(
     handle: TableHandle,
     job: Job,
     dataset: Dataset,
-    computation: ValueColumns,
+    computation: Computation,
     expressions: Mapping[str, str | Column],
     nullable: bool,
     metadata: Mapping[str, Mapping[str, str]],
@@ -298,7 +298,7 @@ def add_from(
     handle: TableHandle,
     job: Job,
     dataset: Dataset,
-    computation: ValueColumns,
+    computation: Computation,
     source: DataFrame,
     key: Sequence[str],
     required: bool,
@@ -486,7 +486,7 @@ def _new_schema(
     return with_new_ids(table, pa.schema([field.with_nullable(nullable) for field in arrow]))
 
 
-def _missing_fragments(table: OpenTable, computation: ValueColumns) -> list[int]:
+def _missing_fragments(table: OpenTable, computation: Computation) -> list[int]:
     """Return the ids of the fragments with rows whose values are not computed yet."""
     return [
         fragment.id
@@ -495,7 +495,7 @@ def _missing_fragments(table: OpenTable, computation: ValueColumns) -> list[int]
     ]
 
 
-def _add_files(table: OpenTable, computation: ValueColumns, files: Sequence[ColumnFile]) -> None:
+def _add_files(table: OpenTable, computation: Computation, files: Sequence[ColumnFile]) -> None:
     incomplete = [file for file in files if not file.complete]
     if incomplete:
         raise LanceError(
@@ -506,7 +506,7 @@ def _add_files(table: OpenTable, computation: ValueColumns, files: Sequence[Colu
 
 
 def _finish(
-    table: OpenTable, schema: Schema, computation: ValueColumns, options: CommitOptions
+    table: OpenTable, schema: Schema, computation: Computation, options: CommitOptions
 ) -> tuple[Manifest, ChangeResult]:
     manifest = computation.finish(
         table,
