@@ -234,3 +234,24 @@ def test_arrays_of_times_are_converted_like_single_times(
         values = seconds * 1_000_000 + rng.integers(0, 1_000_000, len(seconds))
         single = to_local if many is kernels.to_local else to_instant
     assert many(values, zone).tolist() == [single(int(value), zone) for value in values]
+
+
+def test_clocks_and_dates_of_the_most_distant_times() -> None:
+    most = 2**63 - 1
+    micros = [most, -most - 1, most - 10**15, 3 - 5 * 10**18, 0, -1]
+    times = pa.array(micros, pa.timestamp("us", "UTC"))
+    hour, minute = 3_600_000_000, 60_000_000
+    for zone, offset in (("UTC", 0), ("+05:30", 330 * minute), ("-11:00", -11 * hour)):
+        local = [value + offset for value in micros]
+        parts = kernels.DATE_KERNELS["time_part"]([times], ("hour", zone), pa.int32())
+        assert parts.to_pylist() == [value // hour % 24 for value in local]
+        days = kernels.CAST_KERNELS["cast"]([times], ("java", zone), pa.date32())
+        assert days.cast(pa.int32()).to_pylist() == [value // (24 * hour) for value in local]
+        for unit, size in (("h", hour), ("D", 24 * hour)):
+            inside = times.take([0, 2, 3, 4, 5])
+            starts = kernels.DATE_KERNELS["date_trunc"]([inside], (unit, zone), times.type)
+            expected = [value - (value + offset) % size for value in micros if value >= -most]
+            assert starts.cast(pa.int64()).to_pylist() == expected
+            # Spark raises an error as well.
+            with pytest.raises(kernels.RowError, match="out of the range"):
+                kernels.DATE_KERNELS["date_trunc"]([times], (unit, zone), times.type)

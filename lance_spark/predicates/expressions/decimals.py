@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,11 +31,13 @@ from lance_spark.errors import EvaluationError
 from lance_spark.predicates.comparison import column_at
 from lance_spark.predicates.expressions.node import ColumnValue, Expression, Literal
 from lance_spark.predicates.tree import Column
-from lance_spark.predicates.typed_literals import type_name
+from lance_spark.predicates.typed_literals import MOST_DIGITS, type_name
 
 #: One more than the greatest value of 64 bits.
 _LONG = 1 << 63
 _WORD = (1 << 64) - 1
+#: Digits of a product.
+_EXACT = Context(prec=2 * MOST_DIGITS)
 
 
 class Integers(NamedTuple):
@@ -164,7 +166,7 @@ class DecimalResult(Expression):
         if outside.any():
             if self.fails:
                 first = int(np.broadcast_to(values, outside.shape)[np.argmax(outside)])
-                value = Decimal(first).scaleb(-self.result.scale)
+                value = Decimal(first).scaleb(-self.result.scale, _EXACT)
                 raise EvaluationError(
                     f"[NUMERIC_VALUE_OUT_OF_RANGE] {value} cannot be represented as "
                     f"{type_name(self.result)}; to get NULL instead, use try_add, try_subtract or "
@@ -206,7 +208,7 @@ def _integers(value: Expression, batch: pa.RecordBatch) -> Integers:
     if isinstance(value, Literal) and value.typed.value is not None:
         number = value.typed.value
         if isinstance(number, Decimal):
-            number = int(number.scaleb(_scale(value.dtype)))
+            number = int(number.scaleb(_scale(value.dtype), _EXACT))
         values = np.array([number], np.int64 if abs(number) < _LONG else object)
         return Integers(values, None, abs(number))
     if isinstance(value, ColumnValue):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -221,20 +221,48 @@ def to_local(instants: Ints, zone: str | None) -> Ints:
     return local
 
 
-def _offsets(instants: Ints, zone: str | None) -> Ints:
+class ZoneOffsets(NamedTuple):
+    """The offsets of a time zone, which may differ from those of Python's release of the zones.
+
+    - `changes`: Seconds since 1970, in order.
+    - `offsets`: In seconds: before the first change, and after each.
+    - `repeats`: Whether the offsets of the 400 years before the last change repeat.
+    """
+
+    changes: tuple[int, ...]
+    offsets: tuple[int, ...]
+    repeats: bool
+
+    def at(self, instants: Ints) -> Ints:
+        """Return the offsets at instants in microseconds."""
+        seconds = instants // _SECOND
+        if self.repeats:
+            cycle = _CYCLE // _SECOND
+            cycles = np.maximum(seconds - self.changes[-1] + cycle, 0) // cycle
+            seconds = seconds - cycles * cycle
+        places = np.searchsorted(np.array(self.changes, np.int64), seconds, "right")
+        return np.array(self.offsets, np.int64)[places] * _SECOND
+
+
+_Zone = str | ZoneOffsets | None
+
+
+def _offsets(instants: Ints, zone: _Zone) -> Ints:
     """Return the offsets of a zone from UTC at instants."""
+    if isinstance(zone, ZoneOffsets):
+        return zone.at(instants)
     in_range = _in_range(instants)
     changes, before, after = _changes(in_range, zone)
     return np.concatenate([before[:1], after])[np.searchsorted(changes, in_range, "right")]
 
 
-def _local_seconds(instants: Ints, zone: str | None) -> Ints:
+def _local_seconds(instants: Ints, zone: _Zone) -> Ints:
     """Return the local times of instants in seconds, of which there are some for every instant."""
     seconds: Ints = instants // _SECOND + _offsets(instants, zone) // _SECOND
     return seconds
 
 
-def _local_days(instants: Ints, zone: str | None) -> Ints:
+def _local_days(instants: Ints, zone: _Zone) -> Ints:
     return _local_seconds(instants, zone) // _DAY_SECONDS
 
 

@@ -14,7 +14,9 @@
 | a filter tree (`filter_trees`) | the truth of a condition |
 
 The conditions of a `case` are filter trees. `cast` and `call` have a `zone` if the result depends
-on a time zone.
+on a time zone. A cast of a timestamp to a date, and the parts of its clock, have `offsets` and
+`repeats` in place of a zone of several offsets: the first offset, and then each change and the
+offset after it, in seconds (`ZoneOffsets`).
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ from lance_spark.predicates.coercion import NoCommonTypeError
 from lance_spark.predicates.comparison import widened
 from lance_spark.predicates.expressions import functions
 from lance_spark.predicates.expressions.decimals import DecimalResult, UnscaledValue
+from lance_spark.predicates.expressions.kernels import ZoneOffsets
 from lance_spark.predicates.expressions.node import (
+    Call,
     Choice,
     Expression,
     Literal,
@@ -42,11 +46,13 @@ from lance_spark.predicates.expressions.node import (
     casted,
 )
 from lance_spark.predicates.sql_settings import SqlSettings
+from lance_spark.predicates.typed_literals import INSTANT
 from lance_spark.spark.pushdown.filter_trees import literal, to_predicate, type_of
 from lance_spark.spark.pushdown.request import ComputedColumn, column_path, refused
 
 _ARITHMETIC = ("+", "-", "*", "%")
 _OF_DECIMALS = ("+", "-", "*")
+_CLOCK = ("hour", "minute", "second")
 _FUNCTIONS = {
     name: builder
     for group in (functions.DATE_FUNCTIONS, functions.STRING_FUNCTIONS)
@@ -54,7 +60,8 @@ _FUNCTIONS = {
     if name
     in (
         *("year", "quarter", "month", "day", "dayofyear", "dayofweek", "weekday"),
-        *("hour", "minute", "second", "date_trunc", "trunc", "length", "substring"),
+        *_CLOCK,
+        *("date_trunc", "trunc", "length", "substring"),
     )
 }
 _MAX_DEPTH = 50
@@ -83,6 +90,8 @@ def to_value(tree: object, schema: Schema, depth: int = 0) -> Expression:
         if op not in (*_ARITHMETIC, "cast", "call", "unscaled"):
             return as_expression(to_predicate(tree, schema))
         values = [to_value(arg, schema, depth + 1) for arg in args]
+        if "offsets" in tree:
+            return _local(tree, values)
         if op == "cast":
             (value,) = values
             dtype = type_of(tree)
@@ -106,6 +115,23 @@ def to_value(tree: object, schema: Schema, depth: int = 0) -> Expression:
         return functions.operation(op, left, right, settings)
     except (NoCommonTypeError, InvalidInputError, ValueError, IndexError) as error:
         raise refused(str(error), tree) from None
+
+
+def _local(tree: dict[str, Any], values: list[Expression]) -> Expression:
+    """Return the date, or a part of the clock, of instants in a zone of several offsets."""
+    (value,) = values
+    seconds, repeats = tree["offsets"], tree.get("repeats")
+    is_list = isinstance(seconds, list) and len(seconds) % 2 == 1
+    if not is_list or any(type(item) is not int for item in seconds) or type(repeats) is not bool:
+        raise refused("the offsets of a zone are malformed", tree)
+    zone = ZoneOffsets(tuple(seconds[1::2]), tuple(seconds[::2]), repeats)
+    if not value.dtype.equals(INSTANT) or (repeats and not zone.changes):
+        raise refused("the value is not a timestamp", tree)
+    if tree["op"] == "cast" and tree.get("type") == "date":
+        return Call("cast", (value,), pa.date32(), ("java", zone))
+    if tree["op"] == "call" and tree.get("function") in _CLOCK:
+        return Call("time_part", (value,), pa.int32(), (tree["function"], zone))
+    raise refused("a function of local times is not known", tree)
 
 
 def _decimal(

@@ -32,6 +32,7 @@ from lance_spark.encoding.blocks import (
 )
 from lance_spark.errors import LanceError, SchemaMismatchError
 from lance_spark.predicates.comparison import column_at
+from lance_spark.predicates.expressions.kernels import numpy_of
 from lance_spark.spark.pushdown.request import Aggregate, PushedScan, refused
 from lance_spark.spark.read.projection import find, missing_column
 from lance_spark.spark.types.mapping import to_spark_type
@@ -157,7 +158,8 @@ def _known_value(
     if aggregate.op == "count_star":
         return pa.array([dataset.count_rows()], pa.int64())
     fields = _fields_at(schema, aggregate.path)
-    if fields is None:
+    if fields is None or (aggregate.op != "count" and pat.is_floating(fields[-1].type)):
+        # Indexes do not know whether NaN, the greatest value, is among the values of a column.
         return None
     if aggregate.op == "count" and not any(field.nullable for field in fields):
         return pa.array([dataset.count_rows()], pa.int64())
@@ -250,7 +252,8 @@ def row_of(arrays: Sequence[pa.Array | None], output: pa.Schema) -> pa.RecordBat
 #
 # | aggregate | computed for each batch |
 # | --- | --- |
-# | counts, minima, maxima | by Arrow's kernels: strings are ordered by their bytes, as Spark's |
+# | counts, minima, maxima | by Arrow's kernels: strings are ordered by their bytes, as Spark's;
+#     floats as integers of the same order |
 # | sums of integers and decimals | of 64 bits if no sum of the batch overflows, and else of limbs
 #     of 32 bits; between batches of limbs |
 
@@ -267,8 +270,17 @@ _LIMBS, _WIDE_LIMBS = 2, 4
 Longs = npt.NDArray[np.int64]
 
 
-def _is_large(groups: pa.Table) -> bool:
-    return bool(groups.num_rows > _MAX_GROUPS or groups.nbytes > _MAX_BYTES)
+#: Number of groups, and their bytes.
+_Size = tuple[int, int]
+
+
+def _size(groups: pa.Table) -> _Size:
+    return groups.num_rows, groups.nbytes
+
+
+def _is_large(sizes: Iterable[_Size]) -> bool:
+    rows, size = map(sum, zip(*sizes, strict=True))
+    return rows > _MAX_GROUPS or size > _MAX_BYTES
 
 
 class GroupedRows:
@@ -298,19 +310,21 @@ class GroupedRows:
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows of aggregates. Without groups, no rows have a row of aggregates too."""
-        merged: pa.Table | None = None
+        parts: list[pa.Table] = []
+        sizes: list[_Size] = []
         for batch in batches:
             if not batch.num_rows:
                 continue
-            added = self._aggregated(batch)
-            merged = added if merged is None else pa.concat_tables([merged, added])
-            if _is_large(merged):
-                merged = self._merged(merged)
-                if _is_large(merged):
-                    yield from self._finished(merged)
-                    merged = None
-        if merged is not None:
-            yield from self._finished(self._merged(merged))
+            parts.append(self._aggregated(batch))
+            sizes.append(_size(parts[-1]))
+            if _is_large(sizes):
+                parts = [self._merged(pa.concat_tables(parts))]
+                sizes = [_size(parts[0])]
+                if _is_large(sizes):
+                    yield from self._finished(parts[0])
+                    parts, sizes = [], []
+        if parts:
+            yield from self._finished(self._merged(pa.concat_tables(parts)))
         elif not self._groups:
             yield self._batch([], [column.nothing(1) for column in self._columns])
 
@@ -412,6 +426,7 @@ class _AggregateColumn:
         self._type = dtype
         is_exact = dtype is not None and not pat.is_floating(dtype)
         self._is_split = aggregate.op == "sum" and is_exact
+        self._is_extreme = aggregate.op in ("min", "max")
         count = _LIMBS
         if self._is_split and pat.is_decimal(dtype) and not is_short_decimal(dtype):
             count = _WIDE_LIMBS
@@ -432,6 +447,8 @@ class _AggregateColumn:
             return self._summed(values)
         if pat.is_dictionary(values.type):
             values = values.dictionary_decode()
+        if pat.is_floating(values.type) and op != "sum":
+            values = _ordered(values)
         return {name: values}, [(name, name, op)]
 
     def _summed(self, values: pa.Array) -> tuple[dict[str, pa.Array], list[_Function]]:
@@ -527,7 +544,9 @@ class _AggregateColumn:
             Indices of groups, and what is to be added to their sums.
         """
         if not self._is_split:
-            return arrays[self._name], []
+            array = arrays[self._name]
+            is_float = self._type is not None and pat.is_floating(self._type)
+            return _floats(array, output.type) if is_float and self._is_extreme else array, []
         null = arrays[self._limbs[0]].is_null().to_numpy(zero_copy_only=False)
         low, high, *wide = (arrays[name].fill_null(0).to_numpy() for name in self._limbs)
         if pat.is_floating(output.type):
@@ -573,6 +592,30 @@ class _AggregateColumn:
         if pat.is_decimal(self._type):
             return from_decimal_words(words, self._type, null)
         return pa.array(np.ascontiguousarray(words[:, 0]), pa.int64(), mask=null)
+
+
+def _ordered(array: pa.Array) -> pa.Array:
+    """Return integers in the order of floats: NaN is the greatest value, as Spark has it."""
+    wide = pat.is_float64(array.type)
+    dtype = pa.int64() if wide else pa.int32()
+    values, null = numpy_of(array.cast(pa.float64() if wide else pa.float32()))
+    numbers = np.where(np.isnan(values), values.dtype.type(np.nan), values)
+    return pa.array(_reordered(numbers.view(np.int64 if wide else np.int32)), dtype, mask=null)
+
+
+def _floats(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Return the floats of integers in their order."""
+    ordered, null = numpy_of(array)
+    values = _reordered(ordered).view(np.float64 if pat.is_float64(dtype) else np.float32)
+    return pa.array(values, dtype, mask=null)
+
+
+def _reordered(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the bits of floats in the order of integers, or back: those of negative floats grow
+    with their distance from 0.
+    """
+    most: Any = np.iinfo(bits.dtype).max
+    return np.where(bits < 0, np.bitwise_xor(bits, most), bits)
 
 
 def _parts(total: int, limit: int) -> Longs:

@@ -198,9 +198,9 @@ def test_counts_and_bounds_are_requested(spark: Any, shop: dict[str, str]) -> No
 @pytest.mark.parametrize(
     "query",
     [
-        "select price, count(*) from items group by price + 1, price",
+        "select price, count(*) from items group by price / 2, price",
         "select count(*) filter (where abs(g) = 1) from items",
-        "select min(x) from items",
+        "select avg(x) from items",
         "select stddev(g) from items",
         "select sum(x) from items",
         "select count(*) from items where id % 2 = 0",

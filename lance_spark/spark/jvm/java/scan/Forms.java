@@ -135,6 +135,8 @@ final class Forms {
   static boolean hasExtremes(DataType t) {
     return isOrdered(t)
         || t.equals(DataTypes.BooleanType)
+        || t.equals(DataTypes.FloatType)
+        || t.equals(DataTypes.DoubleType)
         || t.equals(DataTypes.StringType)
         || t.equals(DataTypes.BinaryType);
   }

@@ -177,8 +177,7 @@ public abstract class RequestScanBuilder
   }
 
   /**
-   * Takes counts, minima and maxima of ordered types (Forms.isOrdered), and exact sums. Groups are
-   * by columns.
+   * Takes counts, minima and maxima (Forms.hasExtremes), and exact sums. Groups are by columns.
    */
   public boolean pushAggregation(Aggregation aggregation) {
     try {

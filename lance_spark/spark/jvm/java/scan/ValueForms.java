@@ -2,9 +2,12 @@ package org.lancespark;
 
 import java.math.BigInteger;
 import java.time.Instant;
-import java.time.ZoneId;
+import java.time.zone.ZoneOffsetTransition;
+import java.time.zone.ZoneOffsetTransitionRule;
+import java.time.zone.ZoneRules;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -45,6 +48,11 @@ final class ValueForms {
 
   /** Characters of the longest offset of a zone that Python reads, such as +05:30. */
   private static final int OFFSET_CHARACTERS = 6;
+
+  /** Years after which the days of the week are on the same dates again. */
+  private static final int REPEATED_YEARS = 400;
+
+  private static final int FIRST_YEAR = 1900;
 
   private ValueForms() {}
 
@@ -170,28 +178,72 @@ final class ValueForms {
       return null;
     }
     form.put("type", to.catalogString());
-    return isDate ? zoned(form, e, from) : form;
+    return isDate ? zoned(form, e, from, true) : form;
   }
 
   private static boolean isTimestamp(DataType type) {
     return type.equals(DataTypes.TimestampType) || type.equals(DataTypes.TimestampNTZType);
   }
 
-  /** Adds the zone of an expression to a form. Returns null if the zone has several offsets. */
-  private static Map zoned(Map form, Expression e, DataType type) {
+  /**
+   * Adds the zone of an expression to a form: its one offset, or the offsets of Java, because
+   * Python's zones may be of another release.
+   *
+   * @param isLocal whether the value only needs the local times of instants; if not, returns null for
+   *     a zone of several offsets
+   */
+  private static Map zoned(Map form, Expression e, DataType type, boolean isLocal) {
     if (form == null || type.equals(DataTypes.TimestampNTZType)) {
       return form;
     }
-    ZoneId zone = ((TimeZoneAwareExpression) e).zoneId();
-    if (!zone.getRules().isFixedOffset()) {
+    ZoneRules rules = ((TimeZoneAwareExpression) e).zoneId().getRules();
+    String offset = rules.getOffset(Instant.EPOCH).getId();
+    if (rules.isFixedOffset() && offset.length() <= OFFSET_CHARACTERS) {
+      form.put("zone", offset);
+      return form;
+    }
+    if (!isLocal) {
       return null;
     }
-    String offset = zone.getRules().getOffset(Instant.EPOCH).getId();
-    if (offset.length() > OFFSET_CHARACTERS) {
-      return null;
-    }
-    form.put("zone", offset);
+    form.put("offsets", offsets(rules));
+    form.put("repeats", Boolean.valueOf(!rules.getTransitionRules().isEmpty()));
     return form;
+  }
+
+  /**
+   * Returns the first offset of a zone in seconds, and then the second of each change and the offset
+   * after it: of 400 years after the last change that is no rule, because the calendar repeats then.
+   */
+  private static List offsets(ZoneRules rules) {
+    List changes = new ArrayList(rules.getTransitions());
+    long last = Long.MIN_VALUE;
+    int year = FIRST_YEAR;
+    if (!changes.isEmpty()) {
+      ZoneOffsetTransition change = (ZoneOffsetTransition) changes.get(changes.size() - 1);
+      last = change.toEpochSecond();
+      year = change.getDateTimeBefore().getYear();
+    }
+    Object[] recurring = rules.getTransitionRules().toArray();
+    for (int i = 0; recurring.length > 0 && i <= REPEATED_YEARS + 2; i++) {
+      List ofYear = new ArrayList();
+      for (int j = 0; j < recurring.length; j++) {
+        ZoneOffsetTransition change =
+            ((ZoneOffsetTransitionRule) recurring[j]).createTransition(year + i);
+        if (change.toEpochSecond() > last) {
+          ofYear.add(change);
+        }
+      }
+      Collections.sort(ofYear);
+      changes.addAll(ofYear);
+    }
+    List seconds = new ArrayList();
+    seconds.add(Integer.valueOf(rules.getOffset(Instant.MIN).getTotalSeconds()));
+    for (int i = 0; i < changes.size(); i++) {
+      ZoneOffsetTransition change = (ZoneOffsetTransition) changes.get(i);
+      seconds.add(Long.valueOf(change.toEpochSecond()));
+      seconds.add(Integer.valueOf(change.getOffsetAfter().getTotalSeconds()));
+    }
+    return seconds;
   }
 
   private static Map arithmetic(BinaryArithmetic e) {
@@ -348,14 +400,14 @@ final class ValueForms {
     if (name.equals("Hour") || name.equals("Minute") || name.equals("Second")) {
       Expression time = (Expression) e.children().apply(0);
       return isTimestamp(time.dataType())
-          ? zoned(call(name.toLowerCase(java.util.Locale.ROOT), e, 1), e, time.dataType())
+          ? zoned(call(name.toLowerCase(java.util.Locale.ROOT), e, 1), e, time.dataType(), true)
           : null;
     }
     if (name.equals("TruncTimestamp")) {
       Expression time = (Expression) e.children().apply(1);
       return isUnit((Expression) e.children().apply(0), UNITS.size())
               && time.dataType().equals(DataTypes.TimestampType)
-          ? zoned(call("date_trunc", e, 2), e, time.dataType())
+          ? zoned(call("date_trunc", e, 2), e, time.dataType(), false)
           : null;
     }
     if (name.equals("TruncDate")) {
