@@ -58,7 +58,8 @@ test-pyspark: java
 	done; \
 	[ -z "$$failed" ] || { echo "failed on pyspark$$failed"; exit 1; }
 
-# Tools that people run on Spark, each in environments that are thrown away. TOOLS=dbt chooses.
+# Tools that people run on Spark, each in environments that are thrown away. TOOLS=dbt chooses. Writes
+# the results that the page docs/howto/other-tools.md shows.
 test-tools: java
 	$(PYTHON) -m tests.tools $(TOOLS)
 

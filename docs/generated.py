@@ -5,6 +5,7 @@
 | `<!-- options: CLASS ... -->` | the rows of a table: the options that classes of `declared` have |
 | `<!-- procedures -->` | a section for each procedure, as the catalog describes it to Spark |
 | `<!-- names of pylance -->` | a row for each public name of the installed pylance |
+| `<!-- tests of TOOL -->` | a row for each test of a tool, with its outcome by release |
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from typing import Any
 from lance_spark.spark.catalog.procedures.call import PROCEDURES, list_procedures
 from lance_spark.spark.options import declared
 from lance_spark.table.commit.options import RetryKeywords
+from tests.tools.__main__ import ENVIRONMENTS
+from tests.tools.results import table
 
 _OPTIONS = re.compile(r"<!-- options: ([\w ]+) -->")
 _PROCEDURES = "<!-- procedures -->"
 _NAMES = "<!-- names of pylance -->"
+_TOOL = re.compile(r"<!-- tests of (\w+) -->")
 #: Parameters of many procedures, which have one table.
 _SHARED = ("table", *RetryKeywords.__annotations__, "branch", "table_options")
 
@@ -32,6 +36,7 @@ def completed(page: str) -> str:
         from tests.support.pylance_names.page import page as names
 
         page = page.replace(_NAMES, names())
+    page = _TOOL.sub(lambda marker: table(marker[1], ENVIRONMENTS[marker[1]]), page)
     return _OPTIONS.sub(lambda marker: options(*marker[1].split()), page)
 
 

@@ -123,6 +123,14 @@ def test_the_page_of_dbt_shows_the_files_of_the_example() -> None:
     assert [block for block in blocks if not any(block in text for text in files)] == []
 
 
+def test_the_page_of_pipelines_shows_the_files_of_the_example() -> None:
+    page = (ROOT / "docs" / "howto" / "pipelines.md").read_text()
+    example = ROOT / "examples" / "pipelines"
+    files = [example / "spark-pipeline.yml", *example.glob("transformations/*")]
+    assert len(files) > 2
+    assert [path.name for path in files if path.read_text() not in page] == []
+
+
 def test_the_macros_of_dbt_have_the_version_of_the_package() -> None:
     project = (ROOT / "dbt" / "dbt_project.yml").read_text()
     assert f"\nversion: {__version__}\n" in project

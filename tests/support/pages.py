@@ -21,6 +21,7 @@ SQL_PAGE = ROOT / "docs" / "reference" / "sql.md"
 #: A block, also in a tab, and what stands before it; or setup.
 FENCE = re.compile(
     r"(?: *<!-- not run: (?P<reason>[^\n]+?) -->\n)?(?: *<!-- Spark (?P<since>\d\.\d) -->\n)?"
+    r"(?: *<!-- with (?P<tool>\w+) -->\n)?"
     r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```$"
     r"|<!-- setup\n(?P<setup>.*?)-->",
     re.MULTILINE | re.DOTALL,
@@ -35,6 +36,8 @@ class Block:
     ----------
     since : tuple of int
         The version of Spark that the block needs.
+    tool : str, optional
+        The tool of `tests/tools` whose tests run the block.
     """
 
     line: int
@@ -43,6 +46,7 @@ class Block:
     reason: str | None
     output: str | None = None
     since: tuple[int, ...] = ()
+    tool: str | None = None
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -61,7 +65,8 @@ def blocks_of(page: Path) -> list[Block]:
             blocks.append(replace(blocks.pop(), output=code))
         else:
             since = tuple(int(part) for part in (match["since"] or "").split(".") if part)
-            blocks.append(Block(line, match["language"], code, match["reason"], since=since))
+            language, reason, tool = match["language"], match["reason"], match["tool"]
+            blocks.append(Block(line, language, code, reason, since=since, tool=tool))
         end = match.end()
     return blocks
 
@@ -86,7 +91,7 @@ def run_sql(code: str, spark: Any) -> str:
     return str(result._show_string(20, True)) if result.columns else ""
 
 
-def run_page(page: Path, namespace: dict[str, Any], folder: Path) -> None:
+def run_page(page: Path, namespace: dict[str, Any], folder: Path, tool: str | None = None) -> None:
     """Run the blocks of a page, and compare what they print with the page.
 
     Parameters
@@ -95,13 +100,15 @@ def run_page(page: Path, namespace: dict[str, Any], folder: Path) -> None:
         The names that the page may use, the session `spark` among them.
     folder : Path
         Stands for the folder `/data/` of the page.
+    tool : str, optional
+        Run the blocks of this tool alone.
     """
     for block in blocks_of(page):
         if block.language not in ("python", "sql") or block.since > SPARK:
             continue
         place = f"{page.relative_to(ROOT)}:{block.line}"
         code = block.code.replace("/data/", f"{folder}/")
-        if block.reason is not None:
+        if block.reason is not None or block.tool != tool:
             if block.language == "python":
                 compile(code, place, "exec")
             continue

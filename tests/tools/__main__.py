@@ -1,20 +1,26 @@
 """`make test-tools`: the tests of this folder, each in environments that have its tool.
 
 An environment is made in `build/` and removed afterwards. Names of tools choose: `python -m
-tests.tools dbt`. The exit status is 1 if a test fails. This module runs without another package.
+tests.tools dbt`. What works is written to `results/`, and the page `docs/howto/other-tools.md` has
+its tables from there. The exit status is 1 if a test fails. This module runs without another
+package.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+from tests.tools import results
+
 ROOT = Path(__file__).parents[2]
-#: What is installed beside the package and its tests, by the tool: the newest release that was
-#: tried, and an older one. `test_NAME.py` has the tests of a tool.
+#: What is installed beside the package and `COMMON`, by the tool: the newest release that was
+#: tried, and older ones. `test_NAME.py` has the tests of a tool.
 ENVIRONMENTS = {
     "dbt": (
         ("dbt-core==1.11.*", "dbt-spark[PyHive]==1.11.*", "pyspark==4.3.*"),
@@ -26,21 +32,49 @@ ENVIRONMENTS = {
         ("pyspark[pipelines]==4.1.*",),
     ),
 }
+#: What all tests of tools need of the extra `test`; an environment may ask for another release.
+COMMON = ("hypothesis", "pandas", "pylance", "pytest")
+
+
+def name_of(requirement: str) -> str:
+    """Return the name of the package of a requirement."""
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+
+
+def common_requirements(environment: tuple[str, ...]) -> list[str]:
+    """Return the requirements of `COMMON` that an environment does not have itself."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = set(COMMON) - {name_of(requirement) for requirement in environment}
+    return [item for item in (*extras["test"], *extras["demo"]) if name_of(item) in wanted]
 
 
 def passes(tool: str, requirements: tuple[str, ...]) -> bool:
-    """Run the tests of a tool in a new environment; return whether all pass."""
+    """Run the tests of a tool in a new environment; return whether none fails.
+
+    If so, keep what they found.
+    """
     print(f"{tool}: {' '.join(requirements)}", flush=True)
     folder = ROOT / "build" / f"tools-{tool}"
     shutil.rmtree(folder, ignore_errors=True)
-    python = folder / "bin" / "python"
+    python, report = folder / "bin" / "python", folder / "report.xml"
     try:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        install = [python, "-m", "pip", "install", "-q", "-e", ".[test]", *requirements]
-        subprocess.run(install, cwd=ROOT, check=True)
-        command = [python, "-m", "pytest", "-q", f"tests/tools/test_{tool}.py"]
+        install = [python, "-m", "pip", "install", "-q", "--no-compile", "-e", "."]
+        packages = [*common_requirements(requirements), *requirements]
+        subprocess.run([*install, *packages], cwd=ROOT, check=True)
+        module = f"tests/tools/test_{tool}.py"
+        command = [python, "-m", "pytest", "-q", f"--junitxml={report}", module]
         variables = {**os.environ, "PYSPARK_PYTHON": str(python)}
-        return subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode == 0
+        if subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode:
+            return False
+        names = [name_of(requirement) for requirement in requirements]
+        asked = (
+            "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
+        )
+        found = subprocess.check_output([python, "-c", asked, *names], text=True).split()
+        results.keep(tool, requirements, dict(zip(names, found, strict=True)), report)
+        return True
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import lance
 import pytest
+from dbt.adapters.spark.connections import SparkCredentials
 
 from lance_spark.__main__ import main
 from lance_spark.spark.jvm import enable
@@ -25,8 +26,6 @@ from tests.support.spark.processes import JAVA_OPTIONS, ROOT, environment, write
 from tests.support.spark.settings import INTERPRETED
 from tests.support.spark.versions import SPARK
 from tests.support.stores.azurite import free_port
-
-connections = pytest.importorskip("dbt.adapters.spark.connections")
 
 #: What precedes a reply of `run_dbt.py`: dbt writes its log to the same stream.
 REPLY = "reply: "
@@ -205,8 +204,7 @@ def dbt(
         finally:
             runner.end()
         return
-    pytest.importorskip("pyhive")
-    if hasattr(connections.SparkCredentials, "poll_interval"):
+    if hasattr(SparkCredentials, "poll_interval"):
         # Newer releases wait for seconds after each statement.
         with (folder / "examples" / "dbt" / "profiles.yml").open("a") as profile:
             profile.write("      poll_interval: 0\n")
@@ -244,7 +242,9 @@ def built(dbt: Dbt) -> Dbt:
 
 
 def test_example(built: Dbt) -> None:
-    """The first build, and a second one after other rows came."""
+    """The project `examples/dbt`: seeds, models of all kinds, snapshots, data tests and comments,
+    then a second build after other rows came, which keeps tags and indexes.
+    """
     dbt = built
     carriers = [
         ("AA", "American Airlines", None),
@@ -299,7 +299,7 @@ def test_example(built: Dbt) -> None:
 
 
 def test_docs(built: Dbt) -> None:
-    """The pages have the columns of all tables."""
+    """`dbt docs generate`: the pages have the columns of all tables."""
     built("docs", "generate")
     catalog = json.loads((built.project / "target" / "catalog.json").read_text())
     nodes = {name.split(".")[2]: node for name, node in catalog["nodes"].items()}
@@ -324,6 +324,7 @@ CHANGES = {
 
 
 def test_changed_columns(built: Dbt) -> None:
+    """`on_schema_change` of incremental models, and `--full-refresh`."""
     dbt = built
     kept = {"append": [1, 2], "merge": [1, 2], "insert_overwrite": [2]}
     cases = {f"changed_{s}_{change}": (s, change) for s in kept for change in CHANGES}
@@ -360,8 +361,8 @@ def test_changed_columns(built: Dbt) -> None:
 
 
 def test_partitions(built: Dbt) -> None:
-    """Only the partitions of the query are replaced, also by several columns, null and a session that
-    replaces all.
+    """`insert_overwrite` replaces the partitions of the query alone, also by several columns and
+    null.
     """
     dbt = built
     dbt.model(
@@ -378,7 +379,9 @@ def test_partitions(built: Dbt) -> None:
 
 
 def test_types_of_event_times(built: Dbt) -> None:
-    """A batch replaces its rows, also if the query has no rows for it."""
+    """`microbatch` replaces the rows of a batch, also if the query has none for it, by dates and
+    timestamps of both kinds.
+    """
     dbt = built
     names = {
         f"batches_by_{name}": name for name in ("date", "timestamp", "timestamp_ntz", "string")
@@ -417,6 +420,7 @@ select * from values (1, 1, 'old', 'old'), (1, 2, 'old', 'old'), (1, 3, 'old', '
 
 
 def test_merge_by_several_keys(built: Dbt) -> None:
+    """`merge` by several keys, with `merge_exclude_columns` and `incremental_predicates`."""
     dbt = built
     dbt.model("merged", MERGED)
     dbt("run", "--select", "merged")
@@ -450,7 +454,9 @@ snapshots:
 
 
 def test_snapshots(built: Dbt) -> None:
-    """The other strategy, rows of deletions, other names, and a column that is added."""
+    """Snapshots by time and by columns, with rows of deletions, other names, and a column that is
+    added.
+    """
     dbt = built
     dbt.write("snapshots/people.yml", SNAPSHOTS)
     values = "{{{{ config(materialized='table') }}}} select id, name, cast(day as timestamp) as at{} from values {} as t(id, name, day)"
@@ -481,6 +487,7 @@ unit_tests:
 
 
 def test_unit_tests(built: Dbt) -> None:
+    """Unit tests."""
     dbt = built
     if dbt.schema.startswith("lance."):
         pytest.skip("dbt has no unit tests of models that read ephemeral models")
@@ -502,6 +509,7 @@ models:
 
 
 def test_contract(built: Dbt) -> None:
+    """Contracts with constraints; on Spark 4.0, constraints are refused."""
     dbt = built
     dbt.write("models/strict.yml", CONTRACT)
     dbt.model(
@@ -525,7 +533,9 @@ def test_contract(built: Dbt) -> None:
 
 
 def test_other_materializations(built: Dbt) -> None:
-    """A model can change from a table to a view and back; tests keep the rows that fail."""
+    """A model changes from a table to a view and back, and to another format; tests keep the rows
+    that fail.
+    """
     dbt = built
     dbt.model("changing", "{{ config(materialized='table') }} select 1 as id")
     dbt("run", "--select", "changing")
@@ -560,6 +570,7 @@ def test_other_materializations(built: Dbt) -> None:
 
 
 def test_settings_of_tables(built: Dbt) -> None:
+    """`location_root`, `options` and `tblproperties`."""
     dbt = built
     root = dbt.folder / ("lake" if dbt.schema.startswith("lance.") else "elsewhere")
     dbt.model(

@@ -17,25 +17,11 @@ import lance
 import pytest
 
 from lance_spark.spark.jvm import enable
-from tests.support.cells import ALL_CELLS
-from tests.support.pages import blocks_of
-from tests.support.spark.connect_server import (
-    CONF,
-    running_server,
-    skip_module_without_connect,
-    variables,
-)
+from tests.support.spark.connect_server import CONF, running_server, variables
 from tests.support.spark.processes import ROOT, write_kept_jar
 from tests.support.spark.versions import SPARK
 
-# PyYAML is the only package of pyspark[pipelines] that pyspark[connect] lacks.
-pytest.importorskip("yaml")
-skip_module_without_connect()
-if SPARK < (4, 1):
-    pytest.skip("Spark has pipelines since 4.1", allow_module_level=True)
-
 EXAMPLE = ROOT / "examples" / "pipelines"
-PAGE = ROOT / "docs" / "howto" / "pipelines.md"
 #: Runs pipelines and statements, one after the other, and prints what they return.
 CLIENT = """
 import gc, json, os, sys
@@ -65,13 +51,6 @@ for kind, *arguments in json.loads(sys.argv[2]):
     spark.stop()
 print(json.dumps(answers, default=str))
 """
-
-
-@pytest.fixture(scope="module")
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not (ALL_CELLS or any("tools" in argument for argument in request.config.args)):
-        pytest.skip("`make test-tools` runs the pipelines")
-    return tmp_path_factory.mktemp("pipelines")
 
 
 @pytest.fixture(scope="module")
@@ -126,13 +105,10 @@ def sql(statement: str) -> tuple[str, str]:
     return ("sql", statement)
 
 
-def test_the_page_has_the_files_of_the_example() -> None:
-    shown = [block.code for block in blocks_of(PAGE)]
-    for path in (EXAMPLE / "spark-pipeline.yml", *sorted(EXAMPLE.glob("transformations/*"))):
-        assert path.read_text() in shown, path.name
-
-
 def test_example(server: str, folder: Path) -> None:
+    """The project `examples/pipelines`: two flows into a table, vectors by a function, materialized
+    views in Python and SQL, an index, and a second run with new rows.
+    """
     example = folder / "example"
     shutil.copytree(EXAMPLE, example)
     specification = example / "spark-pipeline.yml"
@@ -197,6 +173,9 @@ ONE = 'sf.count("*").alias("n")'
 
 
 def test_refreshes_and_changed_columns(server: str, folder: Path) -> None:
+    """Materialized views keep versions, tags and indexes; full refreshes; columns that are added,
+    dropped or of another type; a flow that fails.
+    """
     place = folder / "changes"
 
     def flows(value: str, aggregates: str) -> str:
@@ -258,6 +237,7 @@ def test_refreshes_and_changed_columns(server: str, folder: Path) -> None:
 
 @pytest.mark.skipif(SPARK < (4, 2), reason="Spark has flows of changes since 4.2")
 def test_flows_of_changes(server: str, folder: Path) -> None:
+    """Flows of changes (`create_auto_cdc_flow`), since Spark 4.3 also with `stored_as_scd_type=2`."""
     kinds = (1, 2) if SPARK >= (4, 3) else (1,)
     flow = """
     dp.create_streaming_table("people{0}")
@@ -295,6 +275,7 @@ def test_flows_of_changes(server: str, folder: Path) -> None:
 
 
 def test_tables_of_the_session_catalog(server: str, folder: Path) -> None:
+    """Tables of the catalog of the session, with `format="lance"`."""
     specification = pipeline(
         folder / "own",
         "spark_catalog",
@@ -324,6 +305,7 @@ def test_tables_of_the_session_catalog(server: str, folder: Path) -> None:
 
 
 def test_what_is_missing_is_named(server: str, folder: Path) -> None:
+    """An absent namespace and columns for clusters are refused by name."""
     flow = "@dp.materialized_view\ndef one():\n    return spark.range(1)"
     absent = pipeline(folder / "absent", database="absent", flows=flow)
     clustered = flow.replace("view", "view(cluster_by=['id'])")
