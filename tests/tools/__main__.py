@@ -20,8 +20,28 @@ from tests.tools import results
 
 ROOT = Path(__file__).parents[2]
 #: What is installed beside the package and `COMMON`, by the tool: the newest release that was
-#: tried, and older ones. `test_NAME.py` has the tests of a tool.
+#: tried, and older ones. `test_NAME.py` has the tests of a tool. The page shows the releases of the
+#: packages with "==".
 ENVIRONMENTS = {
+    "ibis": (
+        # The extra asks for pyspark<4.1.
+        (*("ibis-framework==12.*", "sqlglot==30.0.*", "pyspark==4.3.*"), "pyarrow-hotfix", "rich"),
+        ("ibis-framework[pyspark]==10.*", "pyspark==4.0.*"),
+    ),
+    "sqlframe": (
+        ("sqlframe==4.10.*", "pyspark==4.3.*"),
+        ("sqlframe==3.40.*", "pyspark==4.0.*"),
+    ),
+    "pandas_on_spark": (
+        ("pandas==3.*", "pyspark==4.3.*"),
+        ("pandas==2.2.*", "pyspark==4.0.*"),
+    ),
+    "pyspark_ml": (("pyspark==4.3.*",), ("pyspark==4.0.*",)),
+    # The extra asks for pyspark<4.2.
+    "great_expectations": (
+        ("great-expectations==1.24.*", "pyspark==4.3.*"),
+        ("great-expectations==1.5.*", "pyspark==4.0.*"),
+    ),
     "dbt": (
         ("dbt-core==1.11.*", "dbt-spark[PyHive]==1.11.*", "pyspark==4.3.*"),
         ("dbt-core==1.9.*", "dbt-spark[PyHive]==1.9.*", "pyspark==4.0.*"),
@@ -68,7 +88,7 @@ def passes(tool: str, requirements: tuple[str, ...]) -> bool:
         variables = {**os.environ, "PYSPARK_PYTHON": str(python)}
         if subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode:
             return False
-        names = [name_of(requirement) for requirement in requirements]
+        names = [name_of(requirement) for requirement in requirements if "==" in requirement]
         asked = (
             "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
         )

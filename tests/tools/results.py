@@ -13,6 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 FOLDER = Path(__file__).parent
+PAGE = FOLDER.parents[1] / "docs" / "howto" / "other-tools.md"
 WORKS = "works"
 
 

@@ -528,7 +528,7 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.lance.format_schema": ("`lance_spark.inspect`", ""),
     "lance.lance": (None, "a module of the compiled code"),
     # Loaders.
-    "lance.hf": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
+    "lance.hf": ("`lance_spark.loaders`", "[other tools](../howto/other-tools.md)"),
     "lance.sampler.maybe_sample": (
         "`Dataset.sample`",
         "one table, not batches; refuses more rows than there are; filters: `to_table` first",
@@ -537,6 +537,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "`lance_spark.loaders`",
         "loaders share fragments among ranks and workers, shuffled by seed and epoch",
     ),
-    "lance.torch": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
+    "lance.torch": ("`lance_spark.loaders`", "[other tools](../howto/other-tools.md)"),
     **namespaces.DECISIONS,
 }
