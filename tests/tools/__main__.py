@@ -42,6 +42,14 @@ ENVIRONMENTS = {
         ("great-expectations==1.24.*", "pyspark==4.3.*"),
         ("great-expectations==1.5.*", "pyspark==4.0.*"),
     ),
+    "mlflow": (
+        ("mlflow-skinny==3.17.*", "pyspark==4.3.*"),
+        ("mlflow-skinny==3.1.*", "pyspark==4.0.*"),
+    ),
+    "jupysql": (
+        ("jupysql==0.11.*", "pyspark[connect]==4.3.*", "ipykernel"),
+        ("jupysql==0.10.*", "pyspark[connect]==4.0.*", "ipykernel"),
+    ),
     "dbt": (
         ("dbt-core==1.11.*", "dbt-spark[PyHive]==1.11.*", "pyspark==4.3.*"),
         ("dbt-core==1.9.*", "dbt-spark[PyHive]==1.9.*", "pyspark==4.0.*"),
