@@ -78,16 +78,19 @@ def first_sentence(docstring: str) -> str:
 def table(tool: str, environments: tuple[tuple[str, ...], ...]) -> str:
     """Return the rows of a table of Markdown: what was tried, and the outcome by environment."""
     found = read(tool)
-    columns = [found[" ".join(requirements)] for requirements in environments]
-    heads = [
-        "<br>".join(f"{name} {version}" for name, version in column["versions"].items())
-        for column in columns
-    ]
-    rows = [["", *heads], ["---"] * (len(columns) + 1)]
+    heads, columns = [""], []
+    for requirements in environments:
+        kept = found.get(" ".join(requirements), {"versions": {}, "tests": {}})
+        columns.append(kept["tests"])
+        wanted = dict(item.split("==") for item in requirements if "==" in item)
+        heads.append("<br>".join(f"{n} {v}" for n, v in (kept["versions"] or wanted).items()))
+    rows = [heads, ["---"] * len(heads)]
     for name, sentence in tests_of(tool).items():
-        rows.append([sentence, *(_cell(column["tests"][name]) for column in columns)])
+        rows.append([sentence, *(_cell(column.get(name, "")) for column in columns)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _cell(outcome: str) -> str:
-    return WORKS if outcome == WORKS else f"does not: {outcome}".replace("|", "\\|")
+    if outcome in ("", WORKS):
+        return outcome or "not tried yet"
+    return f"does not: {outcome}".replace("|", "\\|")

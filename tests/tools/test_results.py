@@ -1,0 +1,40 @@
+"""The kept results and the page of tools have each test, and nothing else; this needs no tool."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from docs.generated import completed
+from tests.support.pages import blocks_of
+from tests.tools import results
+from tests.tools.__main__ import ENVIRONMENTS
+
+
+def test_each_tool_has_tests_and_a_table() -> None:
+    modules = {path.stem.removeprefix("test_") for path in results.FOLDER.glob("test_*.py")}
+    assert modules - {"results"} == set(ENVIRONMENTS)
+    assert {path.stem for path in results.path_of("x").parent.iterdir()} <= set(ENVIRONMENTS)
+    text = results.PAGE.read_text()
+    assert sorted(re.findall(r"<!-- tests of (\w+) -->", text)) == sorted(ENVIRONMENTS)
+    assert completed(text).count(f"| {results.WORKS} |") > len(ENVIRONMENTS)
+
+
+@pytest.mark.parametrize("tool", ENVIRONMENTS)
+def test_results_are_those_of_the_tests(tool: str) -> None:
+    """A run may not have tried an environment yet: the page says so."""
+    tests, kept = results.tests_of(tool), results.read(tool)
+    assert "" not in tests.values(), "the first sentence of a docstring is a row of the page"
+    stale = f"run `make test-tools TOOLS={tool}`, and commit the results"
+    assert set(kept) <= {" ".join(environment) for environment in ENVIRONMENTS[tool]}, stale
+    for environment in kept.values():
+        assert set(environment["tests"]) == set(tests), stale
+
+
+def test_blocks_of_the_page_are_run() -> None:
+    shown = {block.tool for block in blocks_of(results.PAGE)} - {None}
+    running = {
+        tool for tool in ENVIRONMENTS if "PAGE" in (results.FOLDER / f"test_{tool}.py").read_text()
+    }
+    assert shown == running
