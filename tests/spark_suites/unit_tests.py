@@ -102,8 +102,12 @@ def _replace_in_calls(kind: type, method: str, source: str) -> None:
 def _replace_method(kind: type, name: str, source: str) -> None:
     """Replace `reader.json(path, ...)` and `writer.json(path, mode, ...)`."""
     reads = kind in (DataFrameReader, DataStreamReader)
+    original = getattr(kind, name)
 
     def call(self: Any, path: Any, *arguments: Any, **keywords: Any) -> Any:
+        if not isinstance(path, str | list):
+            # The rows themselves, as text.
+            return original(self, path, *arguments, **keywords)
         if not reads:
             mode = keywords.pop("mode", arguments[0] if arguments else None)
             partition_by = keywords.pop("partitionBy", None)
