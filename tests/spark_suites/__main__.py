@@ -16,6 +16,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -296,6 +297,8 @@ def main(arguments: list[str]) -> int:
     if not chosen:
         sys.exit(f"no file of {INPUTS} and no module has a name like {options.suites}")
     enable.write_jar = write_kept_jar
+    # The processes of the run are in sessions of their own, and end with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     scratch = Path(tempfile.mkdtemp(prefix="spark-suites-"))
     run = Run(source, scratch)
     try:
