@@ -1,7 +1,7 @@
 """Wide tables and tiny fragments: this package against pylance.
 
     python benchmarks/wide.py [--data DIR] [--rounds 3] [--columns 100,1000,10000]
-    [--fragments 500,10000] [--only REGEX] [--update]
+    [--filled 100,1000,5000] [--fragments 500,10000] [--only REGEX] [--update]
 
 The benchmark measures the cost of a column or of a fragment apart from its content: set-up,
 descriptions, requests. Each measurement runs in this process. A change gets a new copy of the
@@ -10,7 +10,8 @@ the rounds. The last two columns of the report are microseconds of processor tim
 fragment of the table.
 
 Tables of many columns have three rows of numbers in one data file. If rows change, or if the table
-is compacted, it has four files of one row. Tables of many fragments have three columns, and four
+is compacted, it has four files of one row. Filled tables have 4,000 rows in one file, or in four if
+they are compacted: of numbers, of strings, or of vectors of eight floats. Tables of many fragments have three columns, and four
 rows in each fragment. A change concerns half of the fragments, or half of the rows of each.
 """
 
@@ -40,6 +41,10 @@ from benchmarks.measuring import run_in_turns
 from benchmarks.tables import write_once
 
 FRAGMENT_ROWS = 4
+FILLED_ROWS = 4_000
+#: Columns of a filled table that are read alone.
+FEW_COLUMNS = 5
+DIMENSION = 8
 #: Columns of the table of structs.
 STRUCTS = 300
 HEADER = [
@@ -93,6 +98,27 @@ def numbers(columns: int, rows: int) -> pa.Table:
     """Return columns of random numbers."""
     rng = np.random.default_rng(5)
     return pa.table({f"c{number}": rng.integers(0, 1 << 30, rows) for number in range(columns)})
+
+
+def strings(columns: int, rows: int) -> pa.Table:
+    """Return columns of the digits of random numbers."""
+    return pa.table(
+        [column.cast(pa.string()) for column in numbers(columns, rows)], _names(columns)
+    )
+
+
+def vectors(columns: int, rows: int) -> pa.Table:
+    """Return columns of random vectors."""
+    rng = np.random.default_rng(5)
+    arrays = [
+        pa.FixedSizeListArray.from_arrays(rng.random(rows * DIMENSION, np.float32), DIMENSION)
+        for _ in range(columns)
+    ]
+    return pa.table(arrays, _names(columns))
+
+
+def _names(columns: int) -> list[str]:
+    return [f"c{number}" for number in range(columns)]
 
 
 def structs(count: int, rows: int) -> pa.Table:
@@ -154,6 +180,45 @@ def column_cases(
             lambda path: lance.dataset(path).update({"c0": "1"}, "_rowid = 0"),
         )
         yield delete_case(name, "delete one row of four", size, four_files, ("_rowid", 0))
+
+
+def filled_cases(
+    folder: Path, kind: str, rows: Callable[[int, int], pa.Table], size: int
+) -> Iterator[Case]:
+    """Yield the operations on a table of many columns of some thousand rows."""
+    name = f"{size:,} columns of {kind}"
+    data = rows(size, FILLED_ROWS)
+    one_file = prepare(folder / f"{name}.lance", lambda: data, FILLED_ROWS)
+    four_files = prepare(folder / f"{name}-four.lance", lambda: data, FILLED_ROWS // 4)
+    few = [f"c{number * (size // FEW_COLUMNS)}" for number in range(FEW_COLUMNS)]
+    yield Case(
+        name,
+        "append",
+        size,
+        one_file,
+        lambda path: lance_spark.write_dataset(data, path, mode="append"),
+        lambda path: lance.write_dataset(data, path, mode="append"),
+    )
+    yield from read_cases(name, size, one_file)
+    yield Case(
+        name,
+        f"read {FEW_COLUMNS} columns",
+        size,
+        one_file,
+        lambda path: lance_spark.open_dataset(path).to_table(columns=few),
+        lambda path: lance.dataset(path).to_table(columns=few),
+        changes=False,
+    )
+    yield Case(
+        name,
+        "take one row",
+        size,
+        one_file,
+        lambda path: lance_spark.open_dataset(path).take([FILLED_ROWS // 2]),
+        lambda path: lance.dataset(path).take([FILLED_ROWS // 2]),
+        changes=False,
+    )
+    yield compact_case(name, size, four_files)
 
 
 def fragment_cases(folder: Path, size: int) -> Iterator[Case]:
@@ -271,11 +336,14 @@ def ratio_cell(by_lance_spark: float, by_pylance: float) -> str:
     return f"**{ratio:.1f}**" if ratio > 3 else f"{ratio:.1f}"
 
 
-def cases(folder: Path, columns: list[int], counts: list[int]) -> Iterator[Case]:
+def cases(folder: Path, columns: list[int], filled: list[int], counts: list[int]) -> Iterator[Case]:
     """Yield all cases. A table is written before its first case is yielded."""
     for size in columns:
         yield from column_cases(folder, f"{size:,} columns", partial(numbers, size), size)
     yield from column_cases(folder, f"{STRUCTS} structs", partial(structs, STRUCTS), STRUCTS)
+    for size in filled:
+        for rows in (numbers, strings, vectors):
+            yield from filled_cases(folder, rows.__name__, rows, size)
     for size in counts:
         yield from fragment_cases(folder, size)
 
@@ -287,13 +355,14 @@ def _sizes(text: str) -> list[int]:
 def main() -> None:
     parser = report.argument_parser(__doc__, data="demo-data/wide", scale=False, update=True)
     parser.add_argument("--columns", type=_sizes, default=[100, 1_000, 10_000])
+    parser.add_argument("--filled", type=_sizes, default=[100, 1_000, 5_000])
     parser.add_argument("--fragments", type=_sizes, default=[500, 10_000])
     parser.add_argument("--only", default="", help="a regular expression for table and change")
     arguments = parser.parse_args()
     arguments.data.mkdir(parents=True, exist_ok=True)
     lines = []
     with tempfile.TemporaryDirectory(dir=arguments.data) as folder:
-        for case in cases(arguments.data, arguments.columns, arguments.fragments):
+        for case in cases(arguments.data, arguments.columns, arguments.filled, arguments.fragments):
             if re.search(arguments.only, f"{case.table} {case.title}"):
                 lines.append(measure(case, arguments.rounds, Path(folder)))
                 print(" | ".join(lines[-1]), flush=True)

@@ -116,37 +116,29 @@ def _cut(members: Sequence[tuple[bytes, int, int]]) -> list[list[int]]:
 
 
 def read_together(
-    field: Field, columns: Sequence[Sequence[ColumnMeta]], rows: Rows, num_rows: int, file: str
+    reader: StructuralField, rows: Rows, num_rows: int, count: int
 ) -> ReadPlan[list[pa.Array]]:
     """Plan the read of some rows of several columns; errors do not name the column.
 
-    - `field`: One of the fields, which all have its type.
-    - `columns`: Columns of each field; all have as many rows as the file.
-    - `num_rows`: Of the file.
-    - `file`: Name of the file, for errors.
+    - `reader`: Of the columns as one, one column after the other.
+    - `num_rows`: Of each column.
+    - `count`: Number of columns.
     """
-    from lance_spark.encoding.v2_1.field_read import StructuralField
-
-    leaves = [
-        ColumnMeta(tuple([page for column in leaf for page in column.pages]))
-        for leaf in zip(*columns, strict=True)
-    ]
-    reader = StructuralField(field.arrow_field, leaves, file)
-    count = len(rows)
-    if count == num_rows:
-        chosen = yield from reader.read(range(num_rows * len(columns)))
+    size = len(rows)
+    if size == num_rows:
+        chosen = yield from reader.read(range(num_rows * count))
     elif isinstance(rows, range):
-        chosen = yield from reader.read_columns(rows, num_rows, len(columns))
+        chosen = yield from reader.read_columns(rows, num_rows, count)
     else:
-        value_rows = (np.arange(len(columns))[:, None] * num_rows + rows).reshape(-1)
-        if len(columns[0][0].pages) > 1:
+        value_rows = (np.arange(count)[:, None] * num_rows + rows).reshape(-1)
+        if reader.num_pages > count:
             # Some pages may not contain a requested row.
             chosen = yield from reader.read(value_rows)
         else:
-            every = yield from reader.read(range(num_rows * len(columns)))
+            every = yield from reader.read(range(num_rows * count))
             chosen = every.take(pa.array(value_rows))
     # Each column is copied: a slice would keep the memory of all columns, also when pickled.
-    return [pa.concat_arrays([chosen.slice(index * count, count)]) for index in range(len(columns))]
+    return [pa.concat_arrays([chosen.slice(index * size, size)]) for index in range(count)]
 
 
 # --------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import chain
+from operator import is_
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -43,6 +45,7 @@ from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.source import ByteSource, Ranges, ReadPlan, gather_plans, run_plans
 
 if TYPE_CHECKING:
+    from lance_spark.encoding.v2_1.field_read import StructuralField
     from lance_spark.storage.remote import AheadSource
 
 #: Number of parsed descriptors and schemas that are cached: the files of a table have few.
@@ -81,6 +84,38 @@ def _schema(data: bytes) -> tuple[FieldTree, Mapping[str, bytes]]:
     return FieldTree(list(message.fields)), dict(message.metadata)
 
 
+class _Request:
+    """The fields of a call of `FileReader.read`, and what follows from them alone.
+
+    A scan reads the same fields again for each of its windows.
+
+    - `fields`, `column_of`: Arguments of the call.
+    - `stored`, `columns`: The stored form of each field, and its columns.
+    - `together`: Groups of fields that are read together for a range of rows; None if unknown.
+    """
+
+    __slots__ = ("column_of", "columns", "fields", "stored", "together")
+
+    def __init__(
+        self,
+        fields: Sequence[Field],
+        column_of: Mapping[int, int] | None,
+        stored: Sequence[Field],
+        columns: Sequence[tuple[int, ...]],
+    ) -> None:
+        self.fields, self.column_of = tuple(fields), column_of
+        self.stored, self.columns = stored, columns
+        self.together: list[list[int]] | None = None
+
+    def is_of(self, fields: Sequence[Field], column_of: Mapping[int, int] | None) -> bool:
+        """Return whether a call has the same arguments."""
+        return (
+            self.column_of is column_of
+            and len(self.fields) == len(fields)
+            and all(map(is_, self.fields, fields))
+        )
+
+
 class FileReader:
     """One open data file; make it with `open`."""
 
@@ -104,6 +139,7 @@ class FileReader:
         self._prefetched: AheadSource | None = None
         self._columns: dict[int, ColumnMeta] = {}
         self._readers: dict[tuple[tuple[int, ...], tuple[int, ...]], FieldReader] = {}
+        self._request: _Request | None = None
 
     @classmethod
     def open(cls, source: ByteSource, tail: Tail | None = None) -> FileReader:
@@ -202,22 +238,24 @@ class FileReader:
             few = read_few_rows(self._parts_of(rows), fields, column_of)
             if few is not None:
                 return few
-        stored = [self.stored(field) for field in fields]
-        columns = [self._columns_of(field, column_of) for field in stored]
+        request = self._request
+        if request is None or not request.is_of(fields, column_of):
+            stored = [self.stored(field) for field in fields]
+            columns = [self._columns_of(field, column_of) for field in stored]
+            request = self._request = _Request(fields, column_of, stored, columns)
         try:
-            self._load([column for field_columns in columns for column in field_columns])
-            arrays = self._arrays(stored, columns, rows)
+            arrays = self._arrays(request, rows)
         except CorruptFileError:
             if isinstance(self._source, RemoteSource):
                 self._source.forget()
             raise
         texts = [
             read_json(array, stored_field, self._source.name)
-            for array, stored_field in zip(arrays, stored, strict=True)
+            for array, stored_field in zip(arrays, request.stored, strict=True)
         ]
         return [
             array if field is stored_field else project(array, stored_field, field)
-            for array, field, stored_field in zip(texts, fields, stored, strict=True)
+            for array, field, stored_field in zip(texts, fields, request.stored, strict=True)
         ]
 
     def check_columns(
@@ -382,18 +420,22 @@ class FileReader:
         """Return the files with some rows, and the rows of each."""
         return [(self, rows)]
 
-    def _arrays(
-        self, fields: Sequence[Field], columns: Sequence[tuple[int, ...]], rows: Rows
-    ) -> list[pa.Array]:
+    def _arrays(self, request: _Request, rows: Rows) -> list[pa.Array]:
         """Read some rows of fields in their stored form."""
-        together = [[position] for position in range(len(fields))]
-        if self.version in ((2, 1), (2, 2)):
-            from lance_spark.file.few_rows import groups
+        fields, columns = request.stored, request.columns
+        together = request.together if isinstance(rows, range) else None
+        if together is None:
+            self._load([column for field_columns in columns for column in field_columns])
+            together = [[position] for position in range(len(fields))]
+            if self.version in ((2, 1), (2, 2)):
+                from lance_spark.file.few_rows import groups
 
-            metas = [
-                [self._columns[column] for column in field_columns] for field_columns in columns
-            ]
-            together = groups(fields, metas, rows, self._num_rows)
+                metas = [
+                    [self._columns[column] for column in field_columns] for field_columns in columns
+                ]
+                together = groups(fields, metas, rows, self._num_rows)
+            if isinstance(rows, range):
+                request.together = together
         steps = [together]
         if self.is_local:
             # A group reuses the memory of the group before it, and new memory costs more than a
@@ -422,15 +464,9 @@ class FileReader:
         if len(fields) > 1:
             from lance_spark.file.few_rows import read_together
 
-            metas = [
-                [self._columns[column] for column in field_columns] for field_columns in columns
-            ]
             try:
-                leaves = leaf_fields(fields[0].arrow_field)
-                for field, field_columns in zip(fields, metas, strict=True):
-                    for leaf, meta in zip(leaves, field_columns, strict=True):
-                        self._check_length(field, meta, leaf.slots_per_row)
-                return (yield from read_together(fields[0], metas, rows, self._num_rows, name))
+                reader = self._joint_reader(fields, columns)
+                return (yield from read_together(reader, rows, self._num_rows, len(fields)))
             except (LanceError, pa.ArrowException, ValueError):
                 # Read one by one, so that the error names the column.
                 pass
@@ -439,6 +475,32 @@ class FileReader:
             for field, field_columns in zip(fields, columns, strict=True)
         ]
         return (yield from gather_plans(plans))
+
+    def _joint_reader(
+        self, fields: Sequence[Field], columns: Sequence[tuple[int, ...]]
+    ) -> StructuralField:
+        """Return a reader of several fields of one type as one, one field after the other."""
+        from lance_spark.encoding.v2_1.field_read import StructuralField
+
+        first = fields[0]
+        key = tuple(node.id for node in first.walk()), tuple(chain.from_iterable(columns))
+        reader = self._readers.get(key)
+        if reader is None:
+            metas = [
+                [self._columns[column] for column in field_columns] for field_columns in columns
+            ]
+            leaves = leaf_fields(first.arrow_field)
+            for field, field_columns in zip(fields, metas, strict=True):
+                for leaf, meta in zip(leaves, field_columns, strict=True):
+                    self._check_length(field, meta, leaf.slots_per_row)
+            joint = [
+                ColumnMeta(tuple([page for meta in of_leaf for page in meta.pages]))
+                for of_leaf in zip(*metas, strict=True)
+            ]
+            reader = StructuralField(first.arrow_field, joint, self._source.name)
+            self._readers[key] = reader
+        assert isinstance(reader, StructuralField)
+        return reader
 
     def _plan(self, field: Field, columns: tuple[int, ...], rows: Rows) -> ReadPlan[pa.Array]:
         return (yield from self._reader(field, columns).read(rows))

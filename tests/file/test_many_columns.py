@@ -238,6 +238,28 @@ def test_work_for_a_column(tmp_path: Path) -> None:
     assert calls_of_each(updating) < 460
 
 
+@pytest.mark.parametrize(("kind", "most"), [("number", 290), ("text", 420), ("vector", 330)])
+def test_work_for_a_column_of_some_thousand_values(tmp_path: Path, kind: str, most: int) -> None:
+    rows = 1100
+    column = many_values(rows)[f"{kind}0"]
+
+    def uri(columns: int) -> str:
+        path = tmp_path / str(columns)
+        if not path.exists():
+            lance.write_dataset(pa.table({f"c{at}": column for at in range(columns)}), str(path))
+        return str(path)
+
+    def reading(columns: int) -> Callable[[], object]:
+        return lance_spark.open_dataset(uri(columns)).to_table
+
+    def taking(columns: int) -> Callable[[], object]:
+        dataset = lance_spark.open_dataset(uri(columns))
+        return lambda: dataset.take([rows // 2])
+
+    assert calls_of_each(reading) < most
+    assert calls_of_each(taking) < 400
+
+
 def test_work_for_a_fragment(tmp_path: Path) -> None:
     made = iter(range(1000))
 

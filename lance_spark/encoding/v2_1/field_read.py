@@ -136,6 +136,11 @@ class StructuralField:
         return total
 
     @property
+    def num_pages(self) -> int:
+        """The number of pages of the first leaf."""
+        return self._leaves[0].num_pages
+
+    @property
     def only_leaf(self) -> LeafReader | None:
         """The reader of the leaf, if the field is one without layers around it."""
         return self._leaves[0] if is_leaf(storage_field(self._field)) else None
@@ -194,6 +199,11 @@ class LeafReader:
                 return None
             total += _READER_BYTES + size
         return total
+
+    @property
+    def num_pages(self) -> int:
+        """The number of pages."""
+        return len(self._lengths)
 
     def read(self, rows: Rows) -> ReadPlan[LeafRows]:
         """Plan the reading of rows, counted from the column's first."""

@@ -197,7 +197,7 @@ def estimate_row_bytes(schema: pa.Schema, stored: Sequence[float | None]) -> flo
 WINDOW_BYTES = 8 * 1024 * 1024
 #: A window has at least so many bytes for each column, because each column has a fixed cost in each
 #: window: up to a maximum for some columns, and for many.
-_COLUMN_BYTES = ((2 * 1024 * 1024, 32 * 1024 * 1024), (128 * 1024, 128 * 1024 * 1024))
+_COLUMN_BYTES = ((2 * 1024 * 1024, 32 * 1024 * 1024), (128 * 1024, 256 * 1024 * 1024))
 #: Most rows of a window. Narrow columns would have too many chunks in a window otherwise.
 MAX_WINDOW_ROWS = 512 * 1024
 #: On a remote store, a window is larger by this factor: its requests run side by side.
@@ -365,10 +365,10 @@ class ColumnReader:
                 rows, max_rows = rows * _REMOTE_WINDOWS, _MAX_REMOTE_ROWS
             least = max(min(size * len(self.fields), most) for size, most in _COLUMN_BYTES)
             rows = max(rows, min(int(least / estimate), full_pages))
-            for alignment in (ALIGNMENT, CHUNK_ROWS):
-                if rows >= alignment * 2:
-                    rows -= rows % alignment
-                    break
+            if rows >= ALIGNMENT * 2:
+                rows -= rows % ALIGNMENT
+            elif rows >= CHUNK_ROWS:
+                rows -= rows % CHUNK_ROWS
             self._window_rows = min(max(rows, 1), max_rows)
         return self._window_rows
 

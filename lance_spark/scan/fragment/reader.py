@@ -848,8 +848,8 @@ class FragmentReader(SelectiveReader):
 
 
 def batches_of(piece: pa.RecordBatch, batch_size: int) -> Iterator[pa.RecordBatch]:
-    """Cut a batch into batches of at most `batch_size` rows and about `BATCH_BYTES`, or more of many
-    columns.
+    """Cut a batch into batches of at most `batch_size` rows and about `BATCH_BYTES`, or more if it
+    has many columns.
     """
     size = max(BATCH_BYTES, _COLUMN_BYTES * piece.num_columns)
     rows = min(batch_size, max(piece.num_rows * size // max(piece.nbytes, 1), 1))

@@ -70,6 +70,8 @@ _ESCAPE_BYTE = b"\xff"
 _FEW_VALUES, _FEW_CODES = 16, 1024
 #: Codes of a page below which a table of all pairs costs more than it saves.
 _FEWEST_FOR_PAIRS = 1 << 16
+#: Mean codes of pages that are expanded together, even if the compiled loop is used.
+_FEW_OF_PAGE = 1 << 13
 #: Number of values whose positions are computed at once, in the cache of the processor.
 _BLOCK = 1 << 15
 
@@ -335,7 +337,9 @@ def expand_pages(
     offsets = codes.offsets
     edges = [0, *ends.tolist()]
     bounds = offsets[edges].tolist()
-    one_by_one = fsst_compiled.is_worthwhile(bounds[-1] - bounds[0])
+    one_by_one = fsst_compiled.is_worthwhile(bounds[-1] - bounds[0]) and (
+        bounds[-1] - bounds[0] > _FEW_OF_PAGE * len(encodings)
+    )
     tables = [_checked_table(encoding.fsst) for encoding in encodings]
     first = 0
     while first < len(tables):
