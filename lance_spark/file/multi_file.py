@@ -55,7 +55,7 @@ class JoinedReader(FileReader):
         return [(self._parts[number], np.asarray(own)) for number, own in split_rows(rows, lengths)]
 
     def _load(self, columns: Sequence[int]) -> None:
-        missing = sorted(set(columns) - self._columns.keys())
+        missing = sorted({column for column in columns if column not in self._columns})
         if not missing:
             return
         for part in self._parts:

@@ -585,7 +585,8 @@ class FileReader:
         return tuple(columns)
 
     def _load(self, columns: Sequence[int]) -> None:
-        missing = sorted(set(columns) - self._columns.keys())
+        # A difference with the keys would look at all of them, for each field of a file.
+        missing = sorted({column for column in columns if column not in self._columns})
         if missing:
             parsed = read_columns(self._tail, self._footer, missing)
             self._columns.update(zip(missing, parsed, strict=True))

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -121,36 +122,49 @@ def expand_some(
     if isinstance(entries, slice):
         part = VariableWidthBlock(codes.offsets[entries.start : entries.stop + 1], codes.data)
         return _expand(encoding.fsst, part)
-    if len(entries) <= _FEW_VALUES:
-        few = _few_texts(encoding.fsst, codes, entries)
-        if few is not None:
-            return few
+    few = expand_few([encoding], codes, [entries])
+    if few is not None:
+        return few
     pieces = take_pieces(codes.data, codes.offsets.astype(np.int64), entries)
     return _expand(encoding.fsst, VariableWidthBlock.of(*pieces, codes.offsets.itemsize))
 
 
-def _few_texts(
-    encoding: pb.Fsst, codes: VariableWidthBlock, entries: IndexArray
+def expand_few(
+    encodings: Sequence[pb.CompressiveEncoding],
+    codes: DataBlock,
+    entries_of_pages: Sequence[IndexArray],
 ) -> VariableWidthBlock | None:
-    """Return the texts of few values of few codes, which cost less than calls of numpy.
+    """Return the texts of few values of few codes of each of some pages, which cost less than calls
+    of numpy.
+
+    - `encodings`: An ``Fsst`` for each page.
+    - `codes`: The codes of all pages.
+    - `entries_of_pages`: The values of each page to return.
 
     None if they are many, are not compressed, or are damaged.
     """
-    table = encoding.symbol_table
-    if len(table) < _HEADER or table[4:8] != _MAGIC or not table[3] & 1 or not len(entries):
+    if not isinstance(codes, VariableWidthBlock) or any(
+        not 0 < len(entries) <= _FEW_VALUES for entries in entries_of_pages
+    ):
         return None
+    entries = np.concatenate(entries_of_pages)
     starts, stops = codes.offsets[entries], codes.offsets[entries + 1]
     lengths = stops - starts
-    if int(lengths.min()) < 0 or int(lengths.sum()) > _FEW_CODES:
+    if int(lengths.min()) < 0 or int(lengths.sum()) > _FEW_CODES * len(encodings):
         return None
-    symbols = _texts_of_codes(table)
+    bounds = zip(starts.tolist(), stops.tolist(), strict=True)
     data, texts = codes.data, []
     try:
-        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-            text = _text(data[start:stop].tobytes(), symbols)
-            if text is None:
+        for encoding, of_page in zip(encodings, entries_of_pages, strict=True):
+            table = encoding.fsst.symbol_table
+            if len(table) < _HEADER or table[4:8] != _MAGIC or not table[3] & 1:
                 return None
-            texts.append(text)
+            symbols = _texts_of_codes(table)
+            for start, stop in islice(bounds, len(of_page)):
+                text = _text(data[start:stop].tobytes(), symbols)
+                if text is None:
+                    return None
+                texts.append(text)
     except KeyError:
         return None
     offsets = np.zeros(len(texts) + 1, codes.offsets.dtype)

@@ -295,6 +295,12 @@ class MiniBlockPage:
         wanted = entries if isinstance(entries, np.ndarray) else None
         decoded = self.decode(data, starts, sizes, counts, wanted)
         if self.has_codes and len(owners) > 1:
+            from lance_spark.encoding.v2_1.codecs import fsst
+
+            encodings = [page.layout.value_compression for page, _ in owners]
+            texts = fsst.expand_few(encodings, decoded.block, [of_page for _, of_page in owners])
+            if texts is not None:
+                return PageRows(from_block(texts, self._dtype), levels_at(decoded.levels, entries))
             arrays = [page.array(decoded.block, of_page) for page, of_page in owners]
             return PageRows(pa.concat_arrays(arrays), levels_at(decoded.levels, entries))
         own = slice(0, decoded.block.num_values) if decoded.is_part else entries

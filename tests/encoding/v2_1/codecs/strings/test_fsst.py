@@ -318,7 +318,7 @@ def test_few_values_are_expanded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> 
             with monkeypatch.context() as patch:
                 patch.setattr(fsst, "_FEW_VALUES", 0)
                 expected = fsst.expand_some(encoding, block, entries)
-            few = fsst._few_texts(encoding.fsst, block, entries)
+            few = fsst.expand_few([encoding], block, [entries])
             assert few is not None
             assert bytes(few.data) == bytes(expected.data)
             assert few.offsets.tolist() == expected.offsets.tolist()
