@@ -23,9 +23,11 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
+from lance_spark.encoding.v2_1.layouts import mini_block_write
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import open_file
 from lance_spark.storage.local import LocalSource
+from tests.file.sources import file_bytes
 
 #: Writes files of thousands of columns.
 pytestmark = pytest.mark.slow
@@ -169,6 +171,17 @@ def test_ranges_of_columns_that_are_read_together(
         for field, array in zip(fields, arrays, strict=True):
             assert array.to_pylist() == expected[field.name].to_pylist(), field.name
     reader.close()
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("rows", [100, 2048, 5000])
+def test_few_chunks_have_the_bytes_of_many(
+    monkeypatch: pytest.MonkeyPatch, version: str, rows: int
+) -> None:
+    table = many_values(rows)
+    few = file_bytes(table, version)
+    monkeypatch.setattr(mini_block_write, "_FEW_CHUNKS", 0)
+    assert file_bytes(table, version) == few
 
 
 @pytest.mark.parametrize("files", [1, 3])
