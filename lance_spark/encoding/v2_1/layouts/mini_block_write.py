@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -207,7 +207,7 @@ def _joined_chunks(form: Struct, num_levels: list[int], parts: list[ChunkBuffer]
     fill = bytes((_FILL,))
     sizes_of = [part.sizes.tolist() for part in parts]
     starts_of = [part.starts.tolist() for part in parts]
-    pieces: list[Bytes | bytes] = []
+    pieces: list[Any] = []
     for chunk, count in enumerate(num_levels):
         sizes = [part_sizes[chunk] for part_sizes in sizes_of]
         pieces += [form.pack(count, *sizes), fill * (-form.size % 8)]
