@@ -32,7 +32,6 @@ from lance_spark.encoding.blocks import (
 )
 from lance_spark.errors import LanceError, SchemaMismatchError
 from lance_spark.predicates.comparison import column_at
-from lance_spark.predicates.expressions.kernels import numpy_of
 from lance_spark.spark.pushdown.request import Aggregate, PushedScan, refused
 from lance_spark.spark.read.projection import find, missing_column
 from lance_spark.spark.types.mapping import to_spark_type
@@ -456,7 +455,7 @@ class _AggregateColumn:
         if pat.is_decimal(values.type) and not is_short_decimal(values.type):
             words = decimal_words(values)
             low, high = words[:, 0], words[:, 1]
-            mask = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
+            mask = _nulls(values)
             if not (high == low >> 63).all():
                 limbs = [
                     pa.array(limb, pa.int64(), mask=mask)
@@ -489,25 +488,27 @@ class _AggregateColumn:
             arrays[self._name] = _with_scale(grouped[self._name], dtype)
             return
         summed = [grouped[name] for name in (self._name, *self._limbs) if name in grouped]
-        null = summed[0].is_null() if summed[0].null_count else None
+        null = _nulls(summed[0])
         parts = [array.fill_null(0).to_numpy() for array in summed]
         # Limbs above those of the batch continue its sign.
         parts += [np.zeros_like(parts[0])] * (len(self._limbs) - len(parts))
         self._put(arrays, parts, null)
 
     def _put(
-        self, arrays: dict[str, pa.Array], limbs: list[Longs], null: pa.BooleanArray | None
+        self,
+        arrays: dict[str, pa.Array],
+        limbs: list[Longs],
+        null: npt.NDArray[np.bool_] | None,
     ) -> None:
         """Put limbs of 32 bits in place of larger ones, which move what they have above 32 bits to
         the next limb.
         """
-        mask = None if null is None else null.to_numpy(zero_copy_only=False)
         carried: Longs | int = 0
         for name, limb in zip(self._limbs, limbs, strict=True):
             total = limb + carried
             carried = total >> _LIMB_BITS
             kept = total if name == self._limbs[-1] else total & _LIMB_MASK
-            arrays[name] = pa.array(kept, pa.int64(), mask=mask)
+            arrays[name] = pa.array(kept, pa.int64(), mask=null)
 
     def merging(self) -> list[_Function]:
         """Return the functions that merge partial results."""
@@ -520,8 +521,8 @@ class _AggregateColumn:
         """Move what sums of limbs have above 32 bits to the next limb."""
         if self._is_split:
             summed = [arrays[name] for name in self._limbs]
-            null = summed[0].is_null() if summed[0].null_count else None
-            self._put(arrays, [array.fill_null(0).to_numpy() for array in summed], null)
+            parts = [array.fill_null(0).to_numpy() for array in summed]
+            self._put(arrays, parts, _nulls(summed[0]))
 
     def nothing(self, num_rows: int) -> pa.Array:
         """Return values that change no aggregate that they are merged into."""
@@ -598,16 +599,23 @@ def _ordered(array: pa.Array) -> pa.Array:
     """Return integers in the order of floats: NaN is the greatest value, as Spark has it."""
     wide = pat.is_float64(array.type)
     dtype = pa.int64() if wide else pa.int32()
-    values, null = numpy_of(array.cast(pa.float64() if wide else pa.float32()))
+    array = array.cast(pa.float64() if wide else pa.float32())
+    values = array.fill_null(0).to_numpy(zero_copy_only=False)
     numbers = np.where(np.isnan(values), values.dtype.type(np.nan), values)
-    return pa.array(_reordered(numbers.view(np.int64 if wide else np.int32)), dtype, mask=null)
+    bits = _reordered(numbers.view(np.int64 if wide else np.int32))
+    return pa.array(bits, dtype, mask=_nulls(array))
 
 
 def _floats(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Return the floats of integers in their order."""
-    ordered, null = numpy_of(array)
-    values = _reordered(ordered).view(np.float64 if pat.is_float64(dtype) else np.float32)
-    return pa.array(values, dtype, mask=null)
+    bits = _reordered(array.fill_null(0).to_numpy(zero_copy_only=False))
+    values = bits.view(np.float64 if pat.is_float64(dtype) else np.float32)
+    return pa.array(values, dtype, mask=_nulls(array))
+
+
+def _nulls(array: pa.Array) -> npt.NDArray[np.bool_] | None:
+    nulls: npt.NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
+    return nulls if array.null_count else None
 
 
 def _reordered(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:

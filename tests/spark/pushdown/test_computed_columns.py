@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.cells import number_of
 from tests.support.spark.settings import restored
+from tests.support.spark.versions import SPARK
 from tests.support.tables.beside_parquet import write_beside_parquet
 
 ROWS = 700
@@ -56,10 +57,13 @@ PUSHED = [
     "select cents - rate, count(*), sum(cents) from t where tiny > 120 group by 1",
     "select avg(cents), avg(cast(tiny as decimal(9,4)) - cents) from t group by count % 5, day",
 ]
+#: A query that may fail for rows that its filter leaves out. Spark 4.0 does not tell a scan before.
+FILTERED = "select sum(huge * 100000000000), count(*) from t where huge <> 0 or flag"
 #: The same, of values with too many digits for the type: null, or an error in ANSI mode.
 OVERFLOWING = [
     "select sum(long * long * long * long), count(*) from t",
-    "select count(huge * long), sum(huge * 100000000000) from t where huge <> 0 or flag",
+    "select count(huge * long), sum(huge * 100000000000) from t",
+    FILTERED,
     "select sum(try_multiply(long * long, long)) from t group by flag",
     "select sum(if(tiny > 3, rate, long * long * long * 10 * long)) from t",
 ]
@@ -201,5 +205,6 @@ def test_values_are_those_of_parquet(
             if query not in others:
                 is_pushed = any(sign in plan for sign in ("agg0#", "group0#"))
                 is_kept = query in KEPT or (query == TRUNCATED and "/" in zone)
+                is_kept |= query == FILTERED and ansi == "true" and SPARK < (4, 1)
                 assert is_pushed == (not is_kept), query
     spark.catalog.dropTempView("t")
