@@ -1,8 +1,13 @@
 """Arithmetic of decimals, as Spark computes it: by their unscaled values, which are integers.
 
-Integers of a batch that fit 64 bits are int64 arrays of NumPy. All others are objects of Python,
-which have any number of digits. The greatest value of a batch shows which: most decimals have far
-fewer digits than their type.
+The greatest value of a batch shows how its integers are computed. Most decimals have far fewer
+digits than their type:
+
+| integers | as |
+| --- | --- |
+| that fit 64 bits | int64 arrays of NumPy |
+| of results that have at most 38 digits | decimals of Arrow, without digits after the point |
+| of others, and those that are rounded | objects of Python, which have any number of digits |
 
 A result with more digits than its type is null, or an error in ANSI mode. Spark rounds a result
 half up if its type has fewer digits after the point than the result has.
@@ -43,15 +48,25 @@ _EXACT = Context(prec=2 * MOST_DIGITS)
 class Integers(NamedTuple):
     """The unscaled values of decimals.
 
-    - `values`: int64, or objects of Python. Any value where a decimal is null. A single one may
-      stand for all rows.
+    - `values`: int64, objects of Python, or an array of decimals. Any value where a decimal is
+      null. A single one may stand for all rows.
     - `null`: Where the decimals are null; None if nowhere.
     - `bound`: No value is farther from 0, but for those of nulls.
     """
 
-    values: npt.NDArray[Any]
+    values: npt.NDArray[Any] | pa.Array
     null: npt.NDArray[np.bool_] | None
     bound: int
+
+    @property
+    def numbers(self) -> npt.NDArray[Any]:
+        """The values as int64 or objects."""
+        if not isinstance(self.values, pa.Array):
+            return self.values
+        words = decimal_words(self.values)
+        high, low = words[:, 1].astype(object), words[:, 0].view(np.uint64).astype(object)
+        numbers: npt.NDArray[Any] = high << 64 | low
+        return numbers
 
 
 def integers_of(array: pa.Array) -> Integers:
@@ -69,28 +84,34 @@ def integers_of(array: pa.Array) -> Integers:
         in_low |= null
     if in_low.all():
         return _longs(pa.array(low, mask=null), null)
-    values = (high.astype(object) << 64) | low.view(np.uint64).astype(object)
-    if null is not None:
-        values[null] = 0
-    return Integers(values, null, _greatest(values))
+    whole = _of_digits(array, MOST_DIGITS)
+    return Integers(whole, null, _bound(whole))
 
 
-def _longs(array: pa.Array, null: npt.NDArray[np.bool_] | None) -> Integers:
+def _of_digits(array: pa.Array, digits: int) -> pa.Array:
+    """Return decimals as if they had so many digits, and none of them after the point."""
+    dtype = pa.decimal128(digits, 0)
+    return pa.Array.from_buffers(dtype, len(array), array.buffers(), offset=array.offset)
+
+
+def _bound(array: pa.Array) -> int:
     import pyarrow.compute as pc
 
     ends = pc.min_max(array).as_py()
-    bound = 0 if ends["min"] is None else max(-ends["min"], ends["max"])
+    return 0 if ends["min"] is None else int(max(abs(ends["min"]), abs(ends["max"])))
+
+
+def _longs(array: pa.Array, null: npt.NDArray[np.bool_] | None) -> Integers:
     data = np.frombuffer(array.buffers()[1], np.int64, array.offset + len(array))
-    return Integers(data[array.offset :], null, bound)
-
-
-def _greatest(values: npt.NDArray[Any]) -> int:
-    return max(abs(int(values.min())), abs(int(values.max()))) if len(values) else 0
+    return Integers(data[array.offset :], null, _bound(array))
 
 
 def array_of(integers: Integers, dtype: pa.DataType, num_rows: int) -> pa.Array:
     """Return an array of unscaled values: int64, or decimals of a type if they do not all fit."""
-    values, null, _ = integers
+    null = integers.null
+    if isinstance(integers.values, pa.Array) and len(integers.values) == num_rows:
+        return from_decimal_words(decimal_words(integers.values), dtype, null)
+    values = integers.numbers
     if values.dtype == np.int64:
         whole = np.broadcast_to(values, num_rows)
         return pa.array(whole, pa.int64(), mask=null)
@@ -138,18 +159,14 @@ class DecimalResult(Expression):
         """Return the unscaled values of a batch."""
         args = [_integers(arg, batch) for arg in self.args]
         scales = [_scale(arg.dtype) for arg in self.args]
-        if self.op == "*":
-            (left, right), scale = args, sum(scales)
-            bound = left.bound * right.bound
-        else:
-            scale = max(scales)
+        scale = sum(scales) if self.op == "*" else max(scales)
+        if self.op != "*":
             args = [_times(arg, 10 ** (scale - own)) for arg, own in zip(args, scales, strict=True)]
-            left, right = args[0], args[-1]
-            bound = left.bound + right.bound if len(args) > 1 else left.bound
-        values = left.values
+        left, right = args[0], args[-1]
+        values, bound = left.values, left.bound
         if len(args) > 1:
-            a, b = (_sized(arg.values, bound) for arg in args)
-            values = a * b if self.op == "*" else a + b if self.op == "+" else a - b
+            bound = left.bound * right.bound if self.op == "*" else left.bound + right.bound
+            values = _combined(self.op, left, right, bound)
         null = left.null if right.null is None else right.null
         if left.null is not None and right.null is not None:
             null = left.null | right.null
@@ -160,7 +177,7 @@ class DecimalResult(Expression):
         limit = 10**self.result.precision
         if result.bound < limit:
             return result
-        values, null, _ = result
+        values, null = result.numbers, result.null
         outside = (values >= limit) | (values <= -limit)
         outside = np.asarray(outside, np.bool_) & (True if null is None else ~null)
         if outside.any():
@@ -218,15 +235,46 @@ def _integers(value: Expression, batch: pa.RecordBatch) -> Integers:
     return integers_of(value.evaluate(batch))
 
 
-def _sized(values: npt.NDArray[Any], bound: int) -> npt.NDArray[Any]:
-    return values if bound < _LONG else values.astype(object)
+def _combined(op: str, left: Integers, right: Integers, bound: int) -> Any:
+    """Return the results of an operator, of which none is farther from 0 than a bound."""
+    import pyarrow.compute as pc
+
+    if bound >= _LONG:
+        digits = [len(str(side.bound)) for side in (left, right)]
+        if op != "*":
+            digits = [max(digits)] * 2
+        if (sum(digits) if op == "*" else digits[0]) < MOST_DIGITS:
+            kernel = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[op]
+            a, b = (_decimals(side, own) for side, own in zip((left, right), digits, strict=True))
+            if len(a) != len(b):
+                a, b = (side[0] if len(side) == 1 else side for side in (a, b))
+            return kernel(a, b)
+    x, y = (_sized(side, bound) for side in (left, right))
+    return x * y if op == "*" else x + y if op == "+" else x - y
+
+
+def _decimals(integers: Integers, digits: int) -> pa.Array:
+    values = integers.values
+    if isinstance(values, pa.Array):
+        return _of_digits(values, digits)
+    if values.dtype == object:
+        return pa.array([Decimal(value) for value in values], pa.decimal128(digits, 0))
+    return from_unscaled(pa.array(values), pa.decimal128(digits, 0))
+
+
+def _sized(integers: Integers, bound: int) -> npt.NDArray[Any]:
+    """Return integers whose results fit if none is farther from 0 than a bound."""
+    numbers = integers.numbers
+    return numbers if bound < _LONG else numbers.astype(object)
 
 
 def _times(integers: Integers, factor: int) -> Integers:
     if factor == 1:
         return integers
+    values = np.array([factor], np.int64 if factor < _LONG else object)
     bound = integers.bound * factor
-    return Integers(_sized(integers.values, bound) * factor, integers.null, bound)
+    product = _combined("*", integers, Integers(values, None, factor), bound)
+    return Integers(product, integers.null, bound)
 
 
 def _rescaled(integers: Integers, digits: int) -> Integers:
@@ -235,7 +283,7 @@ def _rescaled(integers: Integers, digits: int) -> Integers:
         return _times(integers, 10**digits)
     divisor = 10**-digits
     half = divisor // 2
-    values = _sized(integers.values, integers.bound + divisor)
+    values = _sized(integers, integers.bound + divisor)
     rounded = (abs(values) + half) // divisor
     rounded = np.where(values < 0, -rounded, rounded)
     return Integers(rounded, integers.null, (integers.bound + half) // divisor)

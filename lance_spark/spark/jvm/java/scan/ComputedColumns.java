@@ -456,7 +456,8 @@ final class ComputedColumns extends Replacing {
         boolean isSum = function instanceof Sum;
         boolean isAdded =
             call.dataType().equals(DataTypes.LongType)
-                || call.dataType().equals(DataTypes.DoubleType);
+                || call.dataType().equals(DataTypes.DoubleType)
+                || call.dataType() instanceof DecimalType;
         canMerge &=
             !isSum || (isAdded && ((Expression) function).prettyName().equals("sum"));
         Alias part = AssignedColumns.alias(call, "part" + i);
@@ -488,7 +489,11 @@ final class ComputedColumns extends Replacing {
       }
       Attribute part = (Attribute) callColumns.get(indexOf(call, calls));
       if (!(call.aggregateFunction() instanceof Count)) {
-        return ComputedColumns.call(over(call, part));
+        Expression merged = ComputedColumns.call(over(call, part));
+        // A sum of sums has more digits.
+        return merged.dataType().equals(call.dataType())
+            ? merged
+            : new Cast(merged, call.dataType(), Option.empty());
       }
       List values = new ArrayList();
       values.add(ComputedColumns.call(new Sum(part)));
