@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from decimal import ROUND_HALF_UP, Context, Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from lance_spark.encoding.blocks import decimal_words, from_decimal_words
 from lance_spark.errors import EvaluationError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.predicates import coercion
@@ -31,6 +33,14 @@ def random_column(rng: random.Random, rows: int) -> tuple[pa.DataType, list[Deci
     return pa.decimal128(precision, scale), values
 
 
+def decimals(values: list[Decimal | None], dtype: pa.DataType) -> pa.Array:
+    """Return decimals. Nulls have the bytes of the greatest value."""
+    greatest = EXACT.scaleb(10**dtype.precision - 1, -dtype.scale)
+    whole = pa.array([greatest if value is None else value for value in values], dtype)
+    null = np.array([value is None for value in values], np.bool_)
+    return from_decimal_words(decimal_words(whole), dtype, null) if values else whole
+
+
 def result_type(op: str, left: pa.DataType, right: pa.DataType, loss: bool) -> pa.DataType:
     """Return the type of a result by Spark's rules."""
     scale = left.scale + right.scale if op == "*" else max(left.scale, right.scale)
@@ -52,7 +62,7 @@ def test_results_are_those_of_exact_arithmetic(seed: int) -> None:
     arrays = [
         pa.array([None if item is None else int(item.scaleb(dtype.scale)) for item in values])
         if dtype.precision < 19 and rows and rng.random() < 0.5
-        else pa.array(values, dtype)
+        else decimals(values, dtype)
         for dtype, values in columns.values()
     ]
     # Decimals may be their unscaled values.

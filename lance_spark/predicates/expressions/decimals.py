@@ -176,7 +176,7 @@ class DecimalResult(Expression):
         """Return results of which those with too many digits are null."""
         limit = 10**self.result.precision
         if result.bound < limit:
-            return result
+            return _cleared(result)
         values, null = result.numbers, result.null
         outside = (values >= limit) | (values <= -limit)
         outside = np.asarray(outside, np.bool_) & (True if null is None else ~null)
@@ -190,9 +190,7 @@ class DecimalResult(Expression):
                     "try_multiply, or set spark.sql.ansi.enabled to false"
                 )
             null = outside if null is None else null | outside
-        if null is not None and values.dtype == object:
-            values = np.where(null, 0, values)
-        return Integers(values, null, min(result.bound, limit - 1))
+        return _cleared(Integers(values, null, min(result.bound, limit - 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +211,14 @@ class UnscaledValue(Expression):
         if not batch.num_rows:
             return pa.array([], pa.int64())
         return array_of(_integers(self.value, batch), self.value.dtype, batch.num_rows)
+
+
+def _cleared(integers: Integers) -> Integers:
+    """Return integers without the objects of nulls, which can have any number of digits."""
+    values, null, bound = integers
+    if null is None or isinstance(values, pa.Array) or values.dtype != object:
+        return integers
+    return Integers(np.where(null, 0, values), null, bound)
 
 
 def _scale(dtype: pa.DataType) -> int:
