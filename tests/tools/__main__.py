@@ -32,8 +32,9 @@ ENVIRONMENTS = {
         ("sqlframe==4.10.*", "pyspark==4.3.*"),
         ("sqlframe==3.40.*", "pyspark==4.0.*"),
     ),
+    # pyspark.pandas of 4.3 does not import with pandas 3.
     "pandas_on_spark": (
-        ("pandas==3.*", "pyspark==4.3.*"),
+        ("pandas==2.3.*", "pyspark==4.3.*"),
         ("pandas==2.2.*", "pyspark==4.0.*"),
     ),
     "pyspark_ml": (("pyspark==4.3.*",), ("pyspark==4.0.*",)),

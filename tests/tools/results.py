@@ -76,21 +76,19 @@ def first_sentence(docstring: str) -> str:
 
 
 def table(tool: str, environments: tuple[tuple[str, ...], ...]) -> str:
-    """Return the rows of a table of Markdown: what was tried, and the outcome by environment."""
+    """Return the rows of a table of Markdown: what was tried, and the outcome by environment.
+
+    Environments that no run has tried yet have no column.
+    """
     found = read(tool)
-    heads, columns = [""], []
-    for requirements in environments:
-        kept = found.get(" ".join(requirements), {"versions": {}, "tests": {}})
-        columns.append(kept["tests"])
-        wanted = dict(item.split("==") for item in requirements if "==" in item)
-        heads.append("<br>".join(f"{n} {v}" for n, v in (kept["versions"] or wanted).items()))
-    rows = [heads, ["---"] * len(heads)]
+    names = [" ".join(requirements) for requirements in environments]
+    columns = [found[name] for name in names if name in found]
+    heads = ["<br>".join(map(" ".join, column["versions"].items())) for column in columns]
+    rows = [["", *heads], ["---"] * (len(heads) + 1)]
     for name, sentence in tests_of(tool).items():
-        rows.append([sentence, *(_cell(column.get(name, "")) for column in columns)])
+        rows.append([sentence, *(_cell(column["tests"][name]) for column in columns)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _cell(outcome: str) -> str:
-    if outcome in ("", WORKS):
-        return outcome or "not tried yet"
-    return f"does not: {outcome}".replace("|", "\\|")
+    return WORKS if outcome == WORKS else f"does not: {outcome}".replace("|", "\\|")

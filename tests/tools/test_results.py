@@ -15,15 +15,16 @@ from tests.tools.__main__ import ENVIRONMENTS
 def test_each_tool_has_tests_and_a_table() -> None:
     modules = {path.stem.removeprefix("test_") for path in results.FOLDER.glob("test_*.py")}
     assert modules - {"results"} == set(ENVIRONMENTS)
-    assert {path.stem for path in results.path_of("x").parent.iterdir()} <= set(ENVIRONMENTS)
+    tried = {path.stem for path in results.path_of("x").parent.iterdir()}
+    assert tried <= set(ENVIRONMENTS)
     text = results.PAGE.read_text()
-    assert sorted(re.findall(r"<!-- tests of (\w+) -->", text)) == sorted(ENVIRONMENTS)
-    assert completed(text).count(f"| {results.WORKS} |") > len(ENVIRONMENTS)
+    assert sorted(re.findall(r"<!-- tests of (\w+) -->", text)) == sorted(tried)
+    assert completed(text).count(f"| {results.WORKS} |") > len(tried)
 
 
 @pytest.mark.parametrize("tool", ENVIRONMENTS)
 def test_results_are_those_of_the_tests(tool: str) -> None:
-    """A run may not have tried an environment yet: the page says so."""
+    """A run may not have tried an environment yet: the page has no column for it."""
     tests, kept = results.tests_of(tool), results.read(tool)
     assert "" not in tests.values(), "the first sentence of a docstring is a row of the page"
     stale = f"run `make test-tools TOOLS={tool}`, and commit the results"
