@@ -20,7 +20,7 @@ def context() -> Any:
 @pytest.fixture(scope="module")
 def batches(spark: Any, context: Any) -> Any:
     """The batches of a data source; there are tables in both catalogs."""
-    spark.sql("CREATE NAMESPACE lance.air")
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lance.air")
     values = "VALUES (1, 'UA', 62), (2, 'DL', -3), (3, 'UA', 4) AS t(id, carrier, delay)"
     spark.sql(f"CREATE TABLE lance.air.delays AS SELECT * FROM {values}")
     spark.sql("DELETE FROM lance.air.delays WHERE id = 2")

@@ -22,7 +22,7 @@ AIR = ("lance", "air")
 
 @pytest.fixture(scope="module")
 def connection(spark: Any) -> Any:
-    spark.sql("CREATE NAMESPACE lance.air")
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lance.air")
     return ibis.pyspark.connect(spark)
 
 

@@ -33,7 +33,7 @@ class Notebook:
 
 @pytest.fixture(scope="module")
 def notebook(spark: Any) -> Notebook:
-    spark.sql("CREATE NAMESPACE lance.air")
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lance.air")
     notebook = Notebook(spark)
     values = "VALUES (1, 'UA', 62), (2, 'DL', -3), (3, 'UA', 4) AS t(id, carrier, delay)"
     notebook.sql(f"CREATE TABLE lance.air.delays AS SELECT * FROM {values}")

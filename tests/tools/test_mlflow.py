@@ -25,7 +25,7 @@ class Twice(mlflow.pyfunc.PythonModel):
 def points(spark: Any, folder: Path) -> Any:
     """A table with a number and a vector."""
     mlflow.set_tracking_uri(f"file://{folder}/runs")
-    spark.sql("CREATE NAMESPACE lance.models")
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lance.models")
     rows = [(i, float(i), [i % 2.0, float(i)]) for i in range(6)]
     frame = spark.createDataFrame(rows, "id long, x double, v array<float>")
     size = "v.arrow.fixed-size-list.size"

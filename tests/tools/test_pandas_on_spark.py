@@ -17,7 +17,7 @@ FLIGHTS = pd.DataFrame({"id": [1, 2, 3], "carrier": ["UA", "DL", "UA"], "delay":
 
 @pytest.fixture(scope="module")
 def ps(spark: Any) -> Any:
-    spark.sql("CREATE NAMESPACE lance.air")
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lance.air")
     import pyspark.pandas as ps
 
     return ps

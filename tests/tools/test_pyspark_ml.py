@@ -19,7 +19,7 @@ from tests.tools.results import PAGE
 @pytest.fixture(scope="module")
 def points(spark: Any) -> Any:
     """A table with a column of vectors of two dimensions, and what it should be learned to say."""
-    spark.sql("CREATE NAMESPACE lance.ml")
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lance.ml")
     rows = [(i, "ab"[i % 2], [i % 5.0, i % 3.0], i % 2.0) for i in range(40)]
     frame = spark.createDataFrame(rows, "id long, kind string, v array<float>, label double")
     writer = frame.writeTo("lance.ml.points").tableProperty("v.arrow.fixed-size-list.size", "2")

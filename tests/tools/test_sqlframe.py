@@ -16,7 +16,7 @@ from tests.tools.results import PAGE
 
 @pytest.fixture(scope="module")
 def session(spark: Any) -> Any:
-    spark.sql("CREATE NAMESPACE lance.air")
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lance.air")
     values = "VALUES (1, 'UA', 62), (2, 'DL', -3), (3, 'UA', 4) AS t(id, carrier, delay)"
     spark.sql(f"CREATE TABLE lance.air.delays AS SELECT * FROM {values}")
     spark.sql(f"CREATE TABLE own USING lance AS SELECT * FROM {values}")
