@@ -22,9 +22,8 @@ class Twice(mlflow.pyfunc.PythonModel):
 
 
 @pytest.fixture(scope="module")
-def points(spark: Any, folder: Path) -> Any:
+def points(spark: Any) -> Any:
     """A table with a number and a vector."""
-    mlflow.set_tracking_uri(f"file://{folder}/runs")
     spark.sql("CREATE NAMESPACE IF NOT EXISTS lance.models")
     rows = [(i, float(i), [i % 2.0, float(i)]) for i in range(6)]
     frame = spark.createDataFrame(rows, "id long, x double, v array<float>")
@@ -74,12 +73,3 @@ def test_models_of_pyspark(folder: Path, points: Any) -> None:
         loaded.transform(features).orderBy("id").collect()
         == model.transform(features).orderBy("id").collect()
     )
-
-
-def test_inputs_of_runs(points: Any) -> None:
-    """`mlflow.data.from_spark` of a table, with its name, as the input of a run."""
-    dataset = mlflow.data.from_spark(points, name="lance.models.points")
-    with mlflow.start_run() as run:
-        mlflow.log_input(dataset, context="training")
-    (logged,) = mlflow.get_run(run.info.run_id).inputs.dataset_inputs
-    assert logged.dataset.name == "lance.models.points"
