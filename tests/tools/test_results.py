@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,30 @@ def test_results_are_those_of_the_tests(tool: str) -> None:
     assert set(kept) <= {" ".join(environment) for environment in ENVIRONMENTS[tool]}, stale
     for environment in kept.values():
         assert set(environment["tests"]) == set(tests), stale
+
+
+REPORT = """
+<testsuites><testsuite>
+<testcase name="test_a" />
+<testcase name="test_b[x]" />
+<testcase name="test_b[y]"><skipped type="pytest.skip" message="y has none" /></testcase>
+<testcase name="test_c"><skipped type="pytest.xfail" message="do it otherwise" /></testcase>
+<testcase name="test_d[x]" />
+<testcase name="test_d[y]"><skipped type="pytest.xfail" message="not by y" /></testcase>
+<testcase name="test_e[x]"><skipped type="pytest.skip" message="Spark has it since 4.2" /></testcase>
+</testsuite></testsuites>
+"""
+
+
+def test_outcomes(tmp_path: Path) -> None:
+    (tmp_path / "report.xml").write_text(REPORT)
+    assert results.outcomes(tmp_path / "report.xml") == {
+        "test_a": "works",
+        "test_b": "works",
+        "test_c": "do it otherwise",
+        "test_d": "not by y (`y`)",
+        "test_e": "Spark has it since 4.2",
+    }
 
 
 def test_blocks_of_the_page_are_run() -> None:
