@@ -8,10 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from pyroaring import BitMap64
+from pyroaring import BitMap, BitMap64
 
 from lance_spark.indexes import registry
 from lance_spark.indexes.files import SegmentWriter
+from lance_spark.indexes.row_sets import RowSet
 from lance_spark.proto import table_pb2
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.fragment_reuse import RemappedRows
@@ -70,6 +71,24 @@ class AddressMap:
                 rows = np.flatnonzero(fragments == number)
                 new[rows], is_live[rows] = source.locate(offsets[rows])
         return new, is_live
+
+    def of_set(self, rows: RowSet) -> RowSet:
+        """Return the new addresses of the live rows of a set."""
+        sets = []
+        for number, offsets in rows.bitmaps.items():
+            source = self._old.get(number)
+            if source is None:
+                if number not in self._left_out:
+                    sets.append(RowSet({number: offsets}))
+                continue
+            # A damaged set of few bytes can have billions of rows.
+            known = BitMap()
+            known.add_range(0, source.num_rows)
+            first = np.uint64(number << OFFSET_BITS)
+            old = np.frombuffer((offsets & known).to_array(), np.uint32).astype(np.uint64)
+            addresses, is_live = self.new_addresses(first | old)
+            sets.append(RowSet.of(addresses[is_live]))
+        return RowSet.union(sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +187,6 @@ class Remapping:
     - `can_remap`: Returns whether a segment can be rewritten; None if each can.
     - `groups_of`: Returns the partitions of a segment, in groups of about some number of rows,
       whose parts are built by tasks; None if there are no parts.
-    - `ignores_damage`: Whether a damaged segment is left out, and does not cover the new fragments.
     """
 
     remap: Remap
@@ -177,7 +195,6 @@ class Remapping:
         Callable[[TablePaths, table_pb2.IndexMetadata, int], list[tuple[int, ...]]] | None
     ) = None
     build_part: BuildPart | None = None
-    ignores_damage: bool = True
 
 
 def remapping_of(index: table_pb2.IndexMetadata) -> Remapping | None:

@@ -1,9 +1,9 @@
-"""How BITMAP indexes are built, merged and checked."""
+"""How BITMAP indexes are built, merged, checked, and rewritten after a compaction."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,9 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.rows import RowNumbers, distinct
 from lance_spark.errors import CorruptFileError
+from lance_spark.file.open import DataFileReader
 from lance_spark.file.writer import FileWriter
+from lance_spark.indexes.address_map import WRITTEN, AddressMap, Remapping, rewritten
 from lance_spark.indexes.bitmap import files as bitmap
 from lance_spark.indexes.builds import Builder, is_scalar
 from lance_spark.indexes.checks import (
@@ -39,6 +41,9 @@ from lance_spark.indexes.merges import (
     out_of_order,
 )
 from lance_spark.indexes.row_sets import RowSet
+from lance_spark.proto import table_pb2
+from lance_spark.table.indexes.updates import RewrittenIndex
+from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 # --------------------------------------------------------------------------------------------------
@@ -265,7 +270,59 @@ def _code_of_nan(values: pa.Array, dtype: pa.DataType) -> int | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# How BITMAP indexes are built, merged and checked.
+# BITMAP and LABEL_LIST segments rewritten with the row addresses after a compaction.
+
+#: Values whose sets are read at once.
+_WINDOW_ROWS = 256
+#: Writes what a file has beside the sets, from the file before.
+_Rest = Callable[[FileWriter, DataFileReader, AddressMap], None]
+
+
+def remap_sets(
+    paths: TablePaths,
+    index: table_pb2.IndexMetadata,
+    address_map: AddressMap,
+    write_rest: _Rest | None = None,
+) -> RewrittenIndex | None:
+    """Write the file of a segment with new row addresses.
+
+    Returns None if this release does not write the file version of the segment. Raises
+    CorruptFileError, MissingFileError, UnsupportedError, StorageError.
+    """
+    with closing(IndexFiles(paths, index).open(bitmap.FILE)) as file:
+        if file.version not in WRITTEN:
+            return None
+        with SegmentWriter(paths, file.version) as segment:
+            schema = bitmap.schema_of(named(file, bitmap.KEYS).arrow_field.type)
+            writer = segment.create(bitmap.FILE, schema)
+            count = 0
+            for keys, sets in _remapped(file, address_map):
+                writer.write(pa.RecordBatch.from_arrays([keys, sets], schema=schema))
+                count += len(keys)
+            bitmap.set_statistics(writer, count)
+            if write_rest is not None:
+                write_rest(writer, file, address_map)
+            written = segment.finish()
+    return rewritten(index, segment, written)
+
+
+def _remapped(file: DataFileReader, address_map: AddressMap) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Yield the values of live rows, and the new addresses of these rows."""
+    fields = [named(file, bitmap.KEYS), named(file, bitmap.BITMAPS, pa.binary())]
+    for start in range(0, file.num_rows, _WINDOW_ROWS):
+        rows = range(start, min(start + _WINDOW_ROWS, file.num_rows))
+        keys, sets = file.read(fields, rows)
+        moved = [
+            address_map.of_set(RowSet.decode(data, file.source.name))
+            for data in sets.fill_null(b"").to_pylist()
+        ]
+        live = pa.array([any(part.bitmaps.values()) for part in moved], pa.bool_())
+        encoded = pa.array([part.encode() for part in moved], pa.binary())
+        yield keys.filter(live), encoded.filter(live)
+
+
+# --------------------------------------------------------------------------------------------------
+# How BITMAP indexes are built, merged, checked, and rewritten.
 
 
 def _write(
@@ -291,5 +348,16 @@ def _check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
     Pairs(files, rows, rows.values, np.arange(len(rows))).check(files, findings)
 
 
+def _remap(
+    paths: TablePaths,
+    index: table_pb2.IndexMetadata,
+    address_map: AddressMap,
+    version: tuple[int, int],
+    parts: Sequence[object],
+) -> RewrittenIndex | None:
+    return remap_sets(paths, index, address_map)
+
+
 BUILDER = Builder("BITMAP", _write, is_scalar, merging=Merging(_can_merge, _merge))
 CHECK = ColumnCheck(_check)
+REMAPPING = Remapping(_remap)

@@ -1,4 +1,4 @@
-"""How LABEL_LIST indexes are built, merged and checked."""
+"""How LABEL_LIST indexes are built, merged, checked, and rewritten after a compaction."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.file.open import DataFileReader
+from lance_spark.file.writer import FileWriter
+from lance_spark.indexes.address_map import AddressMap, Remapping
 from lance_spark.indexes.bitmap import files as bitmap
-from lance_spark.indexes.bitmap.build import Pairs, has_sorted_keys, merge_sets
+from lance_spark.indexes.bitmap.build import Pairs, has_sorted_keys, merge_sets, remap_sets
 from lance_spark.indexes.builds import Builder, is_list_of_scalars
 from lance_spark.indexes.checks import ColumnCheck, CoveredRows, Findings
-from lance_spark.indexes.files import IndexFiles, SegmentWriter, buffer_in
+from lance_spark.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.indexes.label_list import files as label_list
 from lance_spark.indexes.merges import Merging, SegmentSource
 from lance_spark.indexes.row_sets import RowSet
+from lance_spark.proto import table_pb2
+from lance_spark.table.indexes.updates import RewrittenIndex
+from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 
@@ -28,7 +34,7 @@ def _write(
 
 def _can_merge(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, Any]) -> bool:
     with closing(files.open(bitmap.FILE)) as file:
-        has_nulls = label_list.NULLS in file.schema.metadata
+        has_nulls = label_list.has_nulls(file)
     return has_nulls and has_sorted_keys(files, dtype.value_type)
 
 
@@ -41,8 +47,7 @@ def _merge(
     nulls = []
     for source in sources:
         with closing(source.files.open(bitmap.FILE)) as file:
-            data = buffer_in(file, label_list.NULLS)
-            rows = RowSet.decode(data, file.source.name)
+            rows = label_list.read_nulls(file)
         nulls.append(rows if source.kept is None else source.kept.of_set(rows))
     writer = merge_sets(segment, dtype.value_type, sources)
     label_list.set_nulls(writer, RowSet.union(nulls))
@@ -56,6 +61,21 @@ def _check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
     Pairs(files, rows, rows.values.flatten(), positions, of_lists=True).check(files, findings)
 
 
+def _remap(
+    paths: TablePaths,
+    index: table_pb2.IndexMetadata,
+    address_map: AddressMap,
+    version: tuple[int, int],
+    parts: Sequence[object],
+) -> RewrittenIndex | None:
+    return remap_sets(paths, index, address_map, _remap_nulls)
+
+
+def _remap_nulls(writer: FileWriter, file: DataFileReader, address_map: AddressMap) -> None:
+    if label_list.has_nulls(file):
+        label_list.set_nulls(writer, address_map.of_set(label_list.read_nulls(file)))
+
+
 BUILDER = Builder(
     "LABEL_LIST",
     _write,
@@ -64,3 +84,4 @@ BUILDER = Builder(
     merging=Merging(_can_merge, _merge),
 )
 CHECK = ColumnCheck(_check)
+REMAPPING = Remapping(_remap)

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.file.open import DataFileReader
 from lance_spark.file.writer import FileWriter
 from lance_spark.indexes.bitmap import files as bitmap
-from lance_spark.indexes.files import IndexFiles, SegmentWriter
+from lance_spark.indexes.files import IndexFiles, SegmentWriter, buffer_in
 from lance_spark.indexes.order import typed, with_both_zeros
 from lance_spark.indexes.row_sets import Answer, RowSet, TooMany
 from lance_spark.indexes.search import IndexSearch
@@ -74,6 +75,19 @@ def write(segment: SegmentWriter, lists: pa.Array, ids: UInt64Array) -> None:
     writer = bitmap.write(segment, lists.flatten(), np.repeat(ids, lengths))
     is_null = lists.is_null().to_numpy(zero_copy_only=False)
     set_nulls(writer, RowSet.of(ids[is_null]))
+
+
+def has_nulls(file: DataFileReader) -> bool:
+    """Return whether a file says which rows have a null list. Those of old releases do not."""
+    return NULLS in file.schema.metadata
+
+
+def read_nulls(file: DataFileReader) -> RowSet:
+    """Return the rows with a null list.
+
+    Raises CorruptFileError, UnsupportedFeatureError, StorageError.
+    """
+    return RowSet.decode(buffer_in(file, NULLS), file.source.name)
 
 
 def set_nulls(writer: FileWriter, rows: RowSet) -> None:

@@ -1,10 +1,10 @@
-"""How RTREE indexes are built."""
+"""How RTREE indexes are built, checked, and rewritten after a compaction."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.open import DataFileReader
+from lance_spark.indexes.address_map import WRITTEN, AddressMap, Remapping, rewritten
 from lance_spark.indexes.builds import Builder, local_folder
 from lance_spark.indexes.checks import MAX_PROBLEMS, ColumnCheck, CoveredRows, Findings
 from lance_spark.indexes.files import IndexFiles, SegmentWriter, number_in
 from lance_spark.indexes.row_sets import RowSet
 from lance_spark.indexes.rtree import files as rtree
+from lance_spark.proto import table_pb2
 from lance_spark.spatial.geometries import (
     Boxes,
     Flags,
@@ -26,6 +28,8 @@ from lance_spark.spatial.geometries import (
     encoding_of,
     encoding_of_storage,
 )
+from lance_spark.table.indexes.updates import RewrittenIndex
+from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 # --------------------------------------------------------------------------------------------------
@@ -46,28 +50,41 @@ def boxes_of(
     Raises InvalidInputError: a value is not a geometry.
     """
     nulls = [np.empty(0, np.uint64)]
+
+    def parts() -> Iterator[tuple[Boxes, UInt64Array]]:
+        for values, ids in batches:
+            encoding = encoding_of_storage(values.type)
+            assert encoding is not None
+            try:
+                boxes = bounding_boxes(values, encoding)
+            except ValueError as error:
+                raise InvalidInputError(f"RTREE index: {error}") from None
+            is_null = values.is_null().to_numpy(zero_copy_only=False)
+            nulls.append(ids[is_null])
+            kept = np.flatnonzero(~is_null & boxes.not_empty)
+            yield boxes.take(kept), ids[kept]
+
+    with _kept(parts()) as (boxes, ids):
+        yield boxes, ids, RowSet.of(np.sort(np.concatenate(nulls)))
+
+
+@contextmanager
+def _kept(
+    parts: Iterable[tuple[Boxes, UInt64Array]],
+) -> Iterator[tuple[Boxes, UInt64Array]]:
+    """Lend the boxes of all parts, and their ids, from a temporary folder."""
     count = 0
     with tempfile.TemporaryDirectory(prefix="lance-boxes-", dir=local_folder()) as folder:
         file = Path(folder) / "boxes"
         with file.open("wb") as sink:
-            for values, ids in batches:
-                encoding = encoding_of_storage(values.type)
-                assert encoding is not None
-                try:
-                    boxes = bounding_boxes(values, encoding)
-                except ValueError as error:
-                    raise InvalidInputError(f"RTREE index: {error}") from None
-                is_null = values.is_null().to_numpy(zero_copy_only=False)
-                nulls.append(ids[is_null])
-                kept = np.flatnonzero(~is_null & boxes.not_empty)
-                rows = np.empty(len(kept), _ROW)
-                rows["box"] = np.stack(boxes.take(kept), axis=1)
-                rows["id"] = ids[kept]
+            for boxes, ids in parts:
+                rows = np.empty(len(ids), _ROW)
+                rows["box"] = np.stack(boxes, axis=1)
+                rows["id"] = ids
                 sink.write(rows.tobytes())
-                count += len(kept)
+                count += len(ids)
         mapped = np.memmap(file, _ROW, "r") if count else np.empty(0, _ROW)
-        null_rows = RowSet.of(np.sort(np.concatenate(nulls)))
-        yield Boxes(*mapped["box"].T), mapped["id"], null_rows
+        yield Boxes(*mapped["box"].T), mapped["id"]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -110,6 +127,51 @@ BUILDER = Builder(
     # The order of the boxes is in memory.
     max_rows=16 << 20,
 )
+
+
+# --------------------------------------------------------------------------------------------------
+# RTREE indexes rewritten with the row addresses after a compaction: boxes of deleted rows are left
+# out, so that the pages are made anew.
+
+
+def remap_boxes(
+    paths: TablePaths,
+    index: table_pb2.IndexMetadata,
+    address_map: AddressMap,
+    version: tuple[int, int],
+    parts: Sequence[object],
+) -> RewrittenIndex | None:
+    """Write the files of a segment with new row addresses.
+
+    Returns None if this release does not write the file version of the segment. Raises
+    CorruptFileError, MissingFileError, UnsupportedError, StorageError.
+    """
+    files = IndexFiles(paths, index)
+    with closing(files.open(rtree.FILE)) as file:
+        if file.version not in WRITTEN:
+            return None
+        null_rows = address_map.of_set(rtree.read_nulls(files))
+        with (
+            _kept(_remapped(file, address_map)) as (boxes, ids),
+            SegmentWriter(paths, file.version) as segment,
+        ):
+            rtree.write(segment, boxes, ids, null_rows, rtree.page_size_of(file))
+            written = segment.finish()
+    return rewritten(index, segment, written)
+
+
+def _remapped(file: DataFileReader, address_map: AddressMap) -> Iterator[tuple[Boxes, UInt64Array]]:
+    """Yield the boxes of live rows, and the new addresses of these rows."""
+    levels = rtree.levels_of(file)
+    num_items = int(levels[0][-1]) if levels else 0
+    for start in range(0, num_items, _BATCH_ROWS):
+        part = range(start, min(start + _BATCH_ROWS, num_items))
+        boxes, ids = rtree.read_rows(file, part)
+        addresses, is_live = address_map.new_addresses(ids)
+        yield boxes.take(is_live), addresses[is_live]
+
+
+REMAPPING = Remapping(remap_boxes)
 
 
 # --------------------------------------------------------------------------------------------------

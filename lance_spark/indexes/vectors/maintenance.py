@@ -24,7 +24,6 @@ from lance_spark.indexes.vectors.quantizers.quantizer import matrix
 from lance_spark.indexes.vectors.segment import VectorSegment, open_segment
 from lance_spark.indexes.vectors.training import METRICS, indexed_vectors, is_multi, items_of
 from lance_spark.proto import index_pb2, table_pb2
-from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.updates import RewrittenIndex
 from lance_spark.table.paths import TablePaths
 
@@ -224,31 +223,39 @@ CHECK = ColumnCheck(check)
 
 
 # --------------------------------------------------------------------------------------------------
-# Vector indexes with graphs rewritten with the row addresses after a compaction.
+# Vector indexes rewritten with the row addresses after a compaction: codes are copied, and graphs
+# are built from them.
 #
 # A graph has a node for each row. pylance cannot search it if rows of its partition are left out,
-# as the fragment reuse index would do with deleted rows. So these indexes are written again: codes
-# are copied, and graphs are built from them. On a cluster, tasks build the graphs of groups of
-# partitions (`write_part`), each in a file, which are put together when the codes are copied.
+# as a fragment reuse index would do with deleted rows. On a cluster, tasks build the graphs of
+# groups of partitions (`write_part`), each in a file, which are put together when the codes are
+# copied.
 
 
 def has_graphs(index: table_pb2.IndexMetadata) -> bool:
-    """Return whether a segment has graphs that can be built again."""
-    return (
-        indexes.type_of_index(index) == details.VECTOR
-        and details.details_of(index).HasField("hnsw_index_config")
-        and faiss_library() is not None
-    )
+    """Return whether a segment has graphs."""
+    return details.details_of(index).HasField("hnsw_index_config")
+
+
+def can_remap(index: table_pb2.IndexMetadata) -> bool:
+    """Return whether a segment has no graphs, or they can be built again.
+
+    Early releases of pylance recorded in the files only whether there are graphs.
+    """
+    if details.details_of(index).WhichOneof("compression") is None:
+        return False
+    return not has_graphs(index) or faiss_library() is not None
 
 
 def groups_of(
     paths: TablePaths, index: table_pb2.IndexMetadata, rows: int
 ) -> list[tuple[int, ...]]:
-    """Return the partitions of a segment in groups of about some number of rows.
+    """Return the partitions of a segment in groups of about some number of rows; none without
+    graphs.
 
     Raises CorruptFileError, StorageError.
     """
-    opened = open_segment(IndexFiles(paths, index))
+    opened = open_segment(IndexFiles(paths, index)) if has_graphs(index) else None
     if opened is None:
         return []
     lengths = opened.ivf.lengths
@@ -277,7 +284,7 @@ def write_part(
     return GraphPart(written, content)
 
 
-def remap_graphs(
+def remap_vectors(
     paths: TablePaths,
     index: table_pb2.IndexMetadata,
     address_map: AddressMap,
@@ -286,7 +293,6 @@ def remap_graphs(
 ) -> RewrittenIndex:
     """Write the files of a segment with new row addresses.
 
-    - `index`: A segment with graphs.
     - `version`: File version of the table.
     - `parts`: All graphs, if they are built already.
 
@@ -299,10 +305,8 @@ def remap_graphs(
 
 
 REMAPPING = Remapping(
-    remap_graphs,
-    has_graphs,
+    remap_vectors,
+    can_remap,
     groups_of,
     write_part,
-    # pylance cannot search a segment that lacks rows of its graphs.
-    ignores_damage=False,
 )

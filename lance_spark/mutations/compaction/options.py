@@ -69,10 +69,11 @@ class CompactionKeywords(TypedDict, total=False):
     defer_index_remap: Annotated[
         bool | None,
         Keyword(
-            "Whether to record the new row addresses in the fragment reuse index; by default, if "
-            "an index needs it. Otherwise BTREE indexes are rewritten, and other indexes no longer "
-            "cover the moved rows, so that these are searched without the index. Not used in "
-            "tables with stable row ids."
+            "Whether to record the new row addresses in a fragment reuse index; by default, if the "
+            "table has one. Otherwise indexes are written again with the new addresses. Zone maps, "
+            "Bloom filters and indexes that cannot be written again no longer cover the moved "
+            "rows, so that these are searched without the index. Not used in tables with stable "
+            "row ids."
         ),
     ]
     max_source_fragments: Annotated[

@@ -1,11 +1,13 @@
 """Indexes rewritten with the row addresses after a compaction: a task for each segment.
 
-The part `remapping` of a type of index (`lance_spark.indexes.registry`) rewrites its segments:
-`BTREE`, `NGRAM`, JSON with one of these targets, `INVERTED` in a format that this release writes,
-and vectors with graphs. For other indexes the fragment reuse index has the moves of their rows.
+The part `remapping` of a type of index (`lance_spark.indexes.registry`) rewrites its segments. A
+segment that cannot be rewritten, such as one of a version that this release does not write, covers
+none of the new fragments, whose rows are read without it.
 
-If a table has a fragment reuse index, the indexes of these types lose rows when pylance 14 compacts
-it without `defer_index_remap`. So tables without indexes of other types get none.
+A fragment reuse index would have the moves for all indexes. But if a table has one, `BTREE`,
+`NGRAM` and `INVERTED` indexes lose rows when pylance or LanceDB compacts it without
+`defer_index_remap`, and both cannot search graphs of which rows were deleted. So a table gets one
+only if the user asks for it.
 
 The tasks of large segments run where the compaction runs, as executors of Spark: first the graphs
 of groups of partitions, and then the files of each segment. The process that commits writes small
@@ -113,8 +115,6 @@ class RemapTask(_SegmentTask):
         try:
             return remapping.remap(paths, self.index, address_map, self.version, self.parts)
         except INDEX_ERRORS as error:
-            if not remapping.ignores_damage:
-                raise
             # As in scans. The index does not cover the new fragments.
             _LOG.warning("index %r is not written again: %s", self.index.name, error)
             return None

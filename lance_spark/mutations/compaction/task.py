@@ -36,7 +36,7 @@ from lance_spark.mutations.commits import (
     commit_operation,
 )
 from lance_spark.mutations.compaction.options import CompactionOptions
-from lance_spark.mutations.compaction.remap import files_of, is_rewritten, remapped
+from lance_spark.mutations.compaction.remap import files_of, remapped
 from lance_spark.mutations.rewrite.readers import live_values
 from lance_spark.mutations.rewrite.writers import (
     Written,
@@ -555,17 +555,16 @@ def _with_ids(results: Iterable[CompactionResult], first: int) -> Iterable[Remap
 
 
 def _needs_reuse(manifest: Manifest) -> bool:
-    """Return whether an index of a table needs the fragment reuse index to find moved rows."""
+    """Return whether indexes of a table need its fragment reuse index to find moved rows."""
     if manifest.flags.stable_row_ids:
         return False
     section = indexes.section_of(manifest)
-    # If the table has a fragment reuse index, it maps the addresses of BTREE indexes as well.
-    has_reuse = fragment_reuse.find_entry(section) is not None
-    # Zones of moved rows do not exist any more, whether or not the moves are recorded.
+    if fragment_reuse.find_entry(section) is None:
+        return False
+    # It maps the addresses of indexes. Zones of moved rows do not exist any more, whether or not
+    # the moves are recorded.
     return any(
-        not (indexes.is_system(index) or indexes.is_zoned(index))
-        and indexes.has_known_version(index)
-        and (has_reuse or not is_rewritten(index))
+        not (indexes.is_system(index) or indexes.is_zoned(index)) and indexes.names_rows(index)
         for index in section.indices
     )
 

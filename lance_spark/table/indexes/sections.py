@@ -162,6 +162,16 @@ def has_known_version(index: table_pb2.IndexMetadata) -> bool:
     return index.index_version in index_type.versions
 
 
+def names_rows(index: table_pb2.IndexMetadata) -> bool:
+    """Return whether this release knows how the files of a segment name rows.
+
+    The files of other types and versions may have addresses, also in tables with stable row ids:
+    those of `FM` indexes do.
+    """
+    index_type = _type(type_of_index(index))
+    return index_type is not None and index.index_version in index_type.versions
+
+
 def _type(name: str) -> IndexType | None:
     return registry.TYPES.get(name)
 

@@ -31,10 +31,10 @@ from lance_spark.table.indexes.sections import (
     FRAGMENT_REUSE,
     SYSTEM_NAMES,
     fragment_bitmap,
-    has_known_version,
     holds_addresses,
     is_system,
     is_zoned,
+    names_rows,
     related_fields,
     set_fragment_bitmap,
 )
@@ -160,7 +160,7 @@ def extend_to_moved_rows(
     for index in section.indices:
         if is_system(index) or holds_addresses(index, True) or not changed.isdisjoint(index.fields):
             continue
-        if not has_known_version(index):
+        if not names_rows(index):
             continue
         bitmap = fragment_bitmap(index)
         if bitmap is not None and originals.issubset(bitmap):
@@ -255,8 +255,7 @@ def follow_compaction(
                 index.index_version = segment.details.index_version
             # The new files are below the table's root, not in a base path.
             index.ClearField("base_id")
-        elif bitmap is not None and not has_known_version(index):
-            # Nothing says how its files name rows.
+        elif bitmap is not None and not names_rows(index):
             removed = BitMap(number for group in groups for number in group.old)
             set_fragment_bitmap(index, bitmap - removed)
         elif stable_row_ids and bitmap is not None:

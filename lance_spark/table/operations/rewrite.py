@@ -163,8 +163,10 @@ class Rewrite(Operation):
         return self.conflict_by_matrix(committed)
 
     def _conflict_with_indexes(self, created: Sequence[table_pb2.IndexMetadata]) -> Conflict:
+        rewritten = {segment.old_id for segment in self.rewritten_indices}
         for index in created:
-            if index.name == fragment_reuse.NAME:
+            # A segment that was created before this rewrite was committed can be written again.
+            if index.name == fragment_reuse.NAME or index.uuid.uuid in rewritten:
                 continue
             covered = indexes.fragment_bitmap(index)
             if covered is None or not self._index_stays_valid(covered):

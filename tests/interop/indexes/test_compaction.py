@@ -142,8 +142,7 @@ def test_recorded_moves_are_not_for_zones(
     dataset, _ = dataset.compact_files(
         target_rows_per_fragment=200, excluded_fragment_ids=[2, 3], defer_index_remap=defer
     )
-    # B-trees get the new addresses; the sets of other types need the record.
-    has_record = defer is True or other == "BITMAP"
+    has_record = defer is True
     names = {index["name"] for index in dataset.list_indices()}
     assert ("__lance_frag_reuse" in names) is has_record
     (zoned,) = (index for index in dataset.list_indices() if index["name"] == "id_idx")

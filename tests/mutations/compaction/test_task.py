@@ -17,6 +17,7 @@ from pyroaring import BitMap, BitMap64
 from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, InvalidOptionError, UnsupportedFeatureError
+from lance_spark.mutations.compaction import task
 from lance_spark.mutations.compaction.options import CompactionOptions
 from lance_spark.mutations.compaction.task import (
     CompactionGroupTask,
@@ -309,7 +310,7 @@ def test_appends_are_no_obstacle(tmp_path: Path, name: str, stable: bool, indexe
 
 @pytest.mark.parametrize("indexed", [False, True])
 def test_an_index_made_meanwhile(tmp_path: Path, indexed: bool) -> None:
-    """The index holds the old row addresses; the reuse index maps them to the new addresses."""
+    """The index holds the old row addresses; the commit writes it again with the new ones."""
     uri = small_table(tmp_path / "table")
     if indexed:
         lance.dataset(uri).create_scalar_index("a", "BTREE")
@@ -322,13 +323,22 @@ def test_an_index_made_meanwhile(tmp_path: Path, indexed: bool) -> None:
     assert scan.to_table().num_rows == 4
 
 
-def test_an_index_made_meanwhile_without_a_reuse_index(tmp_path: Path) -> None:
+def test_an_index_made_after_the_others_were_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uri = small_table(tmp_path / "table")
     table = open_table(uri)
     results = run(table)
-    lance.dataset(uri).create_scalar_index("b", "BITMAP")
+    reserve = task.reserve_fragment_ids
+
+    def reserve_before_the_index(*args: Any) -> Any:
+        reserved = reserve(*args)
+        lance.dataset(uri).create_scalar_index("b", "BITMAP")
+        return reserved
+
+    monkeypatch.setattr(task, "reserve_fragment_ids", reserve_before_the_index)
     with pytest.raises(CommitConflictError):
-        commit_compaction(table, results, defer_index_remap=False)
+        commit_compaction(table, results)
 
 
 def test_pylance_reports_a_conflict_with_a_compaction_of_this_package(tmp_path: Path) -> None:
@@ -392,22 +402,16 @@ def test_reuse_entry_is_that_of_pylance(tmp_path: Path) -> None:
     assert our_group.changed_row_addrs == their_group.changed_row_addrs
 
 
-@pytest.mark.parametrize(
-    ("index_types", "deferred"),
-    [(["BTREE"], False), (["BITMAP"], True), (["BTREE", "BITMAP"], True), ([], False)],
-)
-def test_btree_addresses_are_rewritten(
-    tmp_path: Path, index_types: list[str], deferred: bool
-) -> None:
+@pytest.mark.parametrize("index_types", [["BTREE"], ["BITMAP"], ["BTREE", "BITMAP"], []])
+def test_btree_addresses_are_rewritten(tmp_path: Path, index_types: list[str]) -> None:
     """Pylance's own compaction makes a BTREE index empty if there is a reuse index."""
     uri = small_table(tmp_path / "t")
     for column, index_type in zip("ab", index_types, strict=False):
         lance.dataset(uri).create_scalar_index(column, index_type)
     open_dataset(uri).compact_files(target_rows_per_fragment=20)
     names = {index["name"] for index in lance.dataset(uri).list_indices()}
-    assert ("__lance_frag_reuse" in names) == deferred
-    if not deferred or "BTREE" not in index_types:
-        lance.dataset(uri).optimize.compact_files()
+    assert "__lance_frag_reuse" not in names
+    lance.dataset(uri).optimize.compact_files()
     for value in (3, 15, 39):
         assert lance.dataset(uri).count_rows(f"a = {value}") == 1
 

@@ -239,6 +239,7 @@ def test_rewritten_overlays_prune_older_indexes(tmp_path: Path) -> None:
     for at, (version, field) in enumerate([(4, 0), (5, 0), (4, 1)]):
         index = builder.indices.indices.add(name=f"i{at}", fields=[field], dataset_version=version)
         index.uuid.uuid = bytes([at]) * 16
+        index.index_details.type_url = "/lance.table.BTreeIndexDetails"
         index.fragment_bitmap = _bitmap([0, 1, 2])
     Rewrite((RewriteGroup((Fragment.from_proto(old, "t"), group.old[1]), group.new),)).apply(
         builder
