@@ -4,20 +4,23 @@ The schema (`filled_by`):
 
 - Fields are matched by name, at every depth; their order may differ. The child of a list, and the
   key and value of a map, are matched by position: their names may differ.
-- Types must be equal. Nothing is cast. Blobs may be given as `binary` or `large_binary`, JSON as
-  strings, which the writer parses. Tables of early releases store JSON as strings and accept JSON.
+- Types must be equal, but for the size of offsets: strings, binary values and lists may be large
+  ones, as those of polars, DuckDB and Daft are. Nothing else is cast. Blobs may be given as
+  `binary` or `large_binary`, JSON as strings, which the writer parses. Tables of early releases
+  store JSON as strings and accept JSON.
 - Columns that the data does not have must be nullable; they are null in the new rows.
 - The data must not have columns that the table does not have.
 - A nullable column of the data may be matched to a required one: the writer checks its values.
 
-pylance has the same rules, with two differences: the names of the children of lists must be equal,
-and strings are not accepted as JSON.
+pylance has the same rules, with three differences: the sizes of offsets and the names of the
+children of lists must be equal, and strings are not accepted as JSON.
 
 Batches (`align`) get the exact Arrow schema of the table, without a change of values:
 
 - Columns and children of structs get the order of the table, children of lists and maps its names.
 - Nullability becomes as in the table; nulls in a required field are refused.
 - Extension types and views become their storage types, JSON becomes string.
+- Strings, binary values and lists get the offsets of the table.
 - Nothing else is cast. Dictionaries stay as they are.
 """
 
@@ -133,9 +136,10 @@ def _align_array(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
         return _replace_values(array, target, entries)
     if _same_list(dtype, target):
         child = f"{path}.{target.value_field.name}"
-        return _replace_values(array, target, _align_array(array.values, target.value_field, child))
+        values = _align_array(array.values, target.value_field, child)
+        return _replace_values(_resized(array, target, path), target, values)
     if not pat.is_nested(dtype) and _same_logical_type(dtype, target):
-        return array.cast(target)
+        return _cast(array, target, path)
     blob_advice = advice(dtype) if is_v1(field) else ""
     raise SchemaMismatchError(
         f"column {path!r} is {target}, but a batch has {dtype}{blob_advice or '; cast it'}"
@@ -215,15 +219,43 @@ def _replace_values(array: pa.Array, target: pa.DataType, child: pa.Array) -> pa
     )
 
 
+def _resized(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
+    """Return a list with offsets of the size of those of another type of lists."""
+    if pat.is_fixed_size_list(target) or pat.is_large_list(array.type) == pat.is_large_list(target):
+        return array
+    wanted = pa.large_list if pat.is_large_list(target) else pa.list_
+    offsets = _cast(array.offsets, pa.int64() if wanted is pa.large_list else pa.int32(), path)
+    return pa.Array.from_buffers(
+        wanted(array.type.value_field),
+        len(array),
+        [array.is_valid().buffers()[1] if array.null_count else None, offsets.buffers()[1]],
+        null_count=array.null_count,
+        children=[array.values],
+    )
+
+
+def _cast(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
+    try:
+        return array.cast(target)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            f"column {path!r}: a batch is too large for {target}: {error}; write smaller batches"
+        ) from None
+
+
 def _same_list(dtype: pa.DataType, target: pa.DataType) -> bool:
     if pat.is_fixed_size_list(dtype) and pat.is_fixed_size_list(target):
         return bool(dtype.list_size == target.list_size)
-    return any(is_list(dtype) and is_list(target) for is_list in (pat.is_list, pat.is_large_list))
+    return _is_variable_list(dtype) and _is_variable_list(target)
+
+
+def _is_variable_list(dtype: pa.DataType) -> bool:
+    return bool(pat.is_list(dtype) or pat.is_large_list(dtype))
 
 
 def _same_logical_type(dtype: pa.DataType, target: pa.DataType) -> bool:
     try:
-        return logical_type(dtype, "") == logical_type(target, "")
+        return _kind(logical_type(dtype, "")) == _kind(logical_type(target, ""))
     except UnsupportedTypeError:
         return False
 
@@ -291,7 +323,7 @@ def _match_field(target: Field, data_field: Field, path: tuple[str, ...], name: 
         return target
     if _accepts_json(target, data_field):
         return target
-    if _without_item_type(target.logical_type) != _without_item_type(data_field.logical_type):
+    if _kind(target.logical_type) != _kind(data_field.logical_type):
         raise SchemaMismatchError(
             f"{name}: column {_path(path)!r} is {_type(target)}, "
             f"but the data has {_type(data_field)}; cast it"
@@ -340,13 +372,13 @@ def _match_field(target: Field, data_field: Field, path: tuple[str, ...], name: 
     return replace(target, children=children)
 
 
-def _without_item_type(logical_type: str) -> str:
-    """Return the logical type of a field without the type of its items, which the child has too.
+def _kind(logical_type: str) -> str:
+    """Return the logical type of a field without the type of its items and the size of its offsets.
 
-    A list of blobs is ``list`` or ``list.struct``, depending on how the blobs were declared when
-    the table was created. Both accept binary values.
+    The child has the type of items, too. A list of blobs is ``list`` or ``list.struct``, depending
+    on how the blobs were declared when the table was created. Both accept binary values.
     """
-    return logical_type.removesuffix(".struct")
+    return logical_type.removesuffix(".struct").removeprefix("large_")
 
 
 def _accepts_json(target: Field, data_field: Field) -> bool:

@@ -87,14 +87,34 @@ def aligned_batch(
     return align(pa.record_batch({"c": pa.array(values, dtype)}), schema)
 
 
+def test_sizes_of_offsets() -> None:
+    """polars has large strings and lists only, and pandas small ones."""
+    values = [["a"], None, [], ["b", None, "c"]]
+    texts, large = pa.list_(pa.utf8()), pa.large_list(pa.large_utf8())
+    views = pa.large_list(pa.string_view())
+    for source, wanted in ((texts, large), (large, texts), (views, texts)):
+        whole = aligned_batch(source, values, wanted).column(0)
+        whole.validate(full=True)
+        assert whole.equals(pa.array(values, wanted))
+        part = pa.record_batch({"c": pa.array(values, source)}).slice(1, 2)
+        assert align(part, pa.schema([("c", wanted)]))["c"].to_pylist() == values[1:3]
+        nested = [[None, values], None]
+        below = aligned_batch(pa.list_(pa.large_list(source)), nested, pa.list_(pa.list_(wanted)))
+        below.validate(full=True)
+        assert below["c"].to_pylist() == nested
+        schemas = (Schema.from_arrow(pa.schema([("c", dtype)])) for dtype in (wanted, source))
+        table, data = schemas
+        assert filled_by(table, data, "t") == table
+    binary = aligned_batch(pa.binary_view(), [b"a", None], pa.large_binary())
+    assert binary["c"].to_pylist() == [b"a", None]
+
+
 @pytest.mark.parametrize(
     ("source", "wanted"),
     [
         (pa.int32(), pa.int64()),
-        (pa.utf8(), pa.large_utf8()),
         (pa.dictionary(pa.int32(), pa.utf8()), pa.utf8()),
         (pa.dictionary(pa.int32(), pa.utf8()), pa.dictionary(pa.int8(), pa.utf8())),
-        (pa.list_(pa.int8()), pa.large_list(pa.int8())),
         (pa.list_(pa.int8(), 2), pa.list_(pa.int8(), 3)),
         (pa.list_(pa.int8()), pa.list_(pa.int16())),
         (pa.struct([("a", pa.int8())]), pa.struct([("b", pa.int8())])),
