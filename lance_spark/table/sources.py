@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -69,22 +70,22 @@ def _converted(data: Any, schema: pa.Schema | None) -> Rows:
         return _of_hugging_face(data)
     if _is_of("pandas", data) and hasattr(data, "columns"):
         return _converted(_built(pa.Table.from_pandas, data, schema), None)
-    own = getattr(data, "projected_schema", None) or getattr(data, "schema", None)
-    if isinstance(own, pa.Schema) and hasattr(data, "to_batches"):
-        return own, data.to_batches()
+    if hasattr(data, "to_batches"):
+        own = getattr(data, "projected_schema", None) or getattr(data, "schema", None)
+        if isinstance(own, pa.Schema):
+            return own, data.to_batches()
     if hasattr(data, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(data)
+        try:
+            reader = pa.RecordBatchReader.from_stream(data)
+        except pa.ArrowException as error:
+            # For example, integers of 128 bits of polars.
+            raise InvalidInputError(f"data cannot be converted to Arrow: {error}") from None
         return reader.schema, reader
     if isinstance(data, Mapping):
         return _converted(_built(pa.RecordBatch.from_pydict, dict(data), schema), None)
     if isinstance(data, list) and data and isinstance(data[0], Mapping):
         return _converted(_built(pa.RecordBatch.from_pylist, data, schema), None)
-    if not isinstance(data, Iterable) or isinstance(data, str | bytes):
-        raise InvalidInputError(
-            "data must be a Table, a RecordBatch, a RecordBatchReader, an iterable of RecordBatch, "
-            f"a DataFrame or other Arrow data, not {type(data).__name__}"
-        )
-    batches = iter(data)
+    batches = _iterator(data)
     if schema is not None:
         return schema, _checked(batches, schema)
     first = next(batches, None)
@@ -93,6 +94,17 @@ def _converted(data: Any, schema: pa.Schema | None) -> Rows:
     if not isinstance(first, pa.RecordBatch):
         raise _not_a_batch(first)
     return first.schema, chain(iter([first]), _checked(batches, first.schema))
+
+
+def _iterator(data: Any) -> Iterator[Any]:
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        # That of Ray has the method, and no items.
+        with suppress(TypeError):
+            return iter(data)
+    raise InvalidInputError(
+        "data must be a Table, a RecordBatch, a RecordBatchReader, an iterable of RecordBatch, "
+        f"a DataFrame or other Arrow data, not {type(data).__module__}.{type(data).__qualname__}"
+    )
 
 
 def _is_of(package: str, data: Any) -> bool:
