@@ -206,7 +206,8 @@ def updated(
     names = [name for name in join.columns.schema.names if name != left_on]
     if not names:
         raise InvalidInputError("the rows have no column to update besides the key")
-    missing = [name for name in names if name not in table.schema.names]
+    known = set(table.schema.names)
+    missing = [name for name in names if name not in known]
     if missing:
         raise InvalidInputError(f"column {missing[0]!r} not found")
     selected = table.schema.select(names)

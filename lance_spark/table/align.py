@@ -97,7 +97,8 @@ def _reorder(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
     """Return the columns of a batch in the order of a schema."""
     positions = {name: index for index, name in enumerate(batch.schema.names)}
     missing = [name for name in schema.names if name not in positions]
-    unknown = [name for name in batch.schema.names if name not in set(schema.names)]
+    known = set(schema.names)
+    unknown = [name for name in batch.schema.names if name not in known]
     if missing or unknown or len(positions) != batch.num_columns:
         if missing:
             problem = f"does not have the column {missing[0]!r}"

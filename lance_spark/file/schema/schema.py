@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -74,6 +74,8 @@ def _found(name: str, names: Iterable[str]) -> str | None:
 # it.
 
 _MAX_DEPTH = 64
+#: Number of schemas that a process keeps.
+_KEPT = 32
 
 _Result = TypeVar("_Result")
 
@@ -89,11 +91,13 @@ class Schema(PicklesFields):
     def from_protos(
         cls, protos: Iterable[pb.Field], metadata: Mapping[str, bytes] | None = None
     ) -> Schema:
-        """Build the tree from `Field` messages.
+        """Build the tree from `Field` messages. Equal messages share one schema: the schema of a
+        table is asked for by each query, and has thousands of fields or one.
 
         Raises CorruptFileError: the messages do not form a tree.
         """
-        return cls(FieldTree(list(protos)).fields(), dict(metadata or {}))
+        message = pb.Schema(fields=protos, metadata=dict(metadata or {}))
+        return _schema_of(message.SerializeToString(deterministic=True))
 
     def to_protos(self) -> list[pb.Field]:
         """Return the messages of all fields, depth-first."""
@@ -152,9 +156,9 @@ class Schema(PicklesFields):
 
     def path(self, path: str) -> tuple[Field, ...]:
         """Return a field and all fields above it, the top-level one first; see `field`."""
-        for node in self.fields:
-            if node.name == path:
-                return (node,)
+        node = self._by_name.get(path)
+        if node is not None:
+            return (node,)
         head, *child_names = path.split(".")
         nodes = [find_field(head if child_names else path, self.fields, "the schema")]
         for name in child_names:
@@ -193,8 +197,19 @@ class Schema(PicklesFields):
         return pa.schema([node.arrow_field for node in self.fields], dict(self.metadata) or None)
 
     @cached_property
+    def _by_name(self) -> dict[str, Field]:
+        # The first of equal names.
+        return {node.name: node for node in reversed(self.fields)}
+
+    @cached_property
     def _by_id(self) -> dict[int, Field]:
         return {node.id: node for node in self.walk() if node.id >= 0}
+
+
+@lru_cache(maxsize=_KEPT)
+def _schema_of(data: bytes) -> Schema:
+    message = pb.Schema.FromString(data)
+    return Schema(FieldTree(list(message.fields)).fields(), dict(message.metadata))
 
 
 def kept(function: Callable[[Schema], _Result]) -> Callable[[Schema], _Result]:

@@ -29,7 +29,7 @@ from lance_spark.file.schema.types import EXTENSION_NAME
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.column_reader import INFLATION
 from lance_spark.spark.pushdown.request import SortOrder
-from lance_spark.spark.read.projection import find
+from lance_spark.spark.read.projection import Finder, find
 from lance_spark.spark.types.mapping import spark_type_of
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.sort_order import SortedColumn, order_of
@@ -94,15 +94,15 @@ def reported_order(
         # Spark would not know which column is meant.
         return ()
     by_id = {field.id: field for field in fields}
-    names = [field.name for field in fields]
+    found = Finder([field.name for field in fields])
     # Columns are found in the table by the names of the scan, which may differ in case.
-    scanned = {find(names, field.name): field for field in wanted}
+    scanned = {found(field.name): field for field in wanted}
     order = []
     for column in columns:
         field = by_id.get(column.field)
         if field is None or type_name(field) != column.type:
             break
-        read = scanned.get(find(names, field.name))
+        read = scanned.get(found(field.name))
         if read is None or read.dataType.simpleString() != column.type:
             break
         order.append(SortOrder((read.name,), column.descending, column.nulls_first))

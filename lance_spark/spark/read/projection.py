@@ -9,6 +9,7 @@ path cannot name it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -38,6 +39,31 @@ def find(names: Sequence[str], name: str) -> int:
     return matches[0] if len(matches) == 1 else -1
 
 
+class Finder:
+    """Finds many names among others, as `find` does, each without a look at all of them.
+
+    - `names`: The others.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self._exact: dict[str, int] = {}
+        for index, name in enumerate(names):
+            self._exact.setdefault(name, index)
+
+    @cached_property
+    def _lower(self) -> dict[str, int]:
+        lower = {}
+        for index, name in enumerate(self.names):
+            key = name.lower()
+            lower[key] = -1 if key in lower else index
+        return lower
+
+    def __call__(self, name: str) -> int:
+        index = self._exact.get(name)
+        return self._lower.get(name.lower(), -1) if index is None else index
+
+
 def find_exactly(names: Sequence[str], name: str) -> int:
     """Return the index of a name of the same case; -1 if it is not found."""
     return names.index(name) if name in names else -1
@@ -57,11 +83,12 @@ def select(schema: pa.Schema, columns: Iterable[str], table: str) -> pa.Schema:
     Raises InvalidOptionError: a column is not found.
     """
     steps_by_index: dict[int, list[list[str]]] = {}
+    found = Finder(schema.names)
     for column in columns:
         path = column.split(".")
-        index = find(schema.names, path[0])
+        index = found(path[0])
         if index < 0:
-            raise InvalidOptionError(missing_column(column, path[0], schema.names, table))
+            raise InvalidOptionError(missing_column(column, path[0], found.names, table))
         steps_by_index.setdefault(index, []).append(path[1:])
     return pa.schema(
         [_narrow(schema.field(index), rests, table) for index, rests in steps_by_index.items()],
@@ -75,10 +102,11 @@ def paths_for(schema: pa.Schema, wanted: spark.StructType, table: str) -> list[s
     Raises SchemaMismatchError: a column is not found.
     """
     paths: list[str] = []
+    found = Finder(schema.names)
     for field in wanted:
-        index = find(schema.names, field.name)
+        index = found(field.name)
         if index < 0:
-            raise SchemaMismatchError(missing_column(field.name, field.name, schema.names, table))
+            raise SchemaMismatchError(missing_column(field.name, field.name, found.names, table))
         paths += _paths(schema.field(index), field.dataType, schema.field(index).name, table)
     return paths
 
@@ -163,8 +191,9 @@ def with_row_columns(schema: pa.Schema) -> pa.Schema:
     """Return a schema with the row columns, such as _rowid, after its own columns."""
     from lance_spark.scan.fragment.row_meta import META_FIELDS
 
+    names = set(schema.names)
     for field in META_FIELDS.values():
-        if field.name not in schema.names:
+        if field.name not in names:
             schema = schema.append(field.arrow_field)
     return schema
 

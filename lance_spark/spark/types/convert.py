@@ -31,7 +31,7 @@ from lance_spark.errors import (
     UnsupportedTypeError,
 )
 from lance_spark.file.blobs.fields import is_v1, with_nulls
-from lance_spark.spark.read.projection import find
+from lance_spark.spark.read.projection import Finder
 from lance_spark.spark.types.recorded import text_limit
 
 # --------------------------------------------------------------------------------------------------
@@ -283,8 +283,9 @@ class BatchConverter:
         self._source = source
         planner = _Planner(reading, fill_children)
         self._columns: list[tuple[int, Step | None]] = []
+        found = Finder(source.names)
         for field in target:
-            index = find(source.names, field.name)
+            index = found(field.name)
             if index < 0:
                 raise SchemaMismatchError(
                     f"column {field.name} not found; the columns are {', '.join(source.names)}"
@@ -418,9 +419,10 @@ class _Planner:
     def _struct(self, source: pa.DataType, target: pa.DataType, column: str) -> Step:
         plans: list[tuple[int, Step | None, Callable[[Any, Any], None] | None]] = []
         names = [child.name for child in _fields(source)]
+        position_of = Finder(names)
         for field in _fields(target):
             name = f"{column}.{field.name}"
-            index = find(names, field.name)
+            index = position_of(field.name)
             if index < 0 and self.fill_children and field.nullable:
                 plans.append((_ABSENT, _nulls(field.type), None))
                 continue

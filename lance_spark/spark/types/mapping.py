@@ -13,6 +13,7 @@ the other metadata of fields.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -311,13 +312,14 @@ def _children_of(options: _Options, names: list[str], column: str) -> dict[str, 
 
 def check_names(names: list[str], owner: str) -> None:
     """Refuse names that are not valid in Lance, and repeated names. Raises SchemaMismatchError."""
+    counts = Counter(names)
     for name in names:
         if not name or "." in name:
             raise SchemaMismatchError(
                 f"{owner} has a column {name!r}: a column name in Lance must not be empty or "
                 "contain a dot; rename the column"
             )
-        if names.count(name) > 1:
+        if counts[name] > 1:
             raise SchemaMismatchError(f"{owner} has several columns {name!r}; rename them")
 
 
@@ -368,8 +370,11 @@ def check_descriptors(schema: pa.Schema, given: spark.StructType, table: str) ->
 
     Raises SchemaMismatchError.
     """
-    if any(is_v1(node) or is_v2(node) for node in _nodes(pa.struct(schema))):
-        _check_descriptors(pa.struct(schema), given, "", table)
+    wanted = {field.name.lower() for field in given}
+    places = [place for place, name in enumerate(schema.names) if name.lower() in wanted]
+    columns = pa.struct([schema.field(place) for place in places])
+    if any(is_v1(node) or is_v2(node) for node in _nodes(columns)):
+        _check_descriptors(columns, given, "", table)
 
 
 def _check_descriptors(dtype: pa.DataType, given: spark.DataType, column: str, table: str) -> None:

@@ -168,7 +168,8 @@ class InputConverter:
     def __init__(
         self, target: pa.Schema, names: Sequence[str], *, fill_children: bool = False
     ) -> None:
-        missing = [name for name in names if name not in target.names]
+        known = set(target.names)
+        missing = [name for name in names if name not in known]
         if missing:
             raise SchemaMismatchError(
                 f"column {missing[0]!r} not found in the target, which has "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from lance_spark.errors import (
 )
 from lance_spark.file.blobs.fields import input_schema, with_blobs_as_in
 from lance_spark.spark.options.write import WriteOptions
-from lance_spark.spark.read.projection import find
+from lance_spark.spark.read.projection import Finder
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.types.convert import check_conversion
 from lance_spark.spark.types.mapping import to_arrow_schema
@@ -215,7 +215,8 @@ def _begin_replacing_rows(
         raise TableNotFoundError("the table was dropped while the statement was planned")
     table = input_schema(dataset._table.schema)
     columns.target(table)
-    if absent := [name for name in table.names if name not in columns.names]:
+    given = set(columns.names)
+    if absent := [name for name in table.names if name not in given]:
         raise SchemaMismatchError(
             f"the query has no {', '.join(absent)}, which an overwrite of all rows needs"
         )
@@ -262,7 +263,8 @@ def _with_known_options(
     """Return options of a write with those of new columns that the table knows."""
     from lance_spark.spark.catalog.properties import of_new_columns
 
-    new = [name for name in names if find(dataset.schema.names, name) < 0]
+    found = Finder(dataset.schema.names)
+    new = [name for name in names if found(name) < 0]
     known = of_new_columns(dataset.metadata, new)
     return replace(options, column_metadata={**known, **options.column_metadata})
 
@@ -309,8 +311,9 @@ class _Columns:
         """
         self.names = map_columns(self.data_schema.names, table, self._display, merge=merge)
         fields = []
+        known = set(table.names)
         for name, field in zip(self.names, self.data_schema, strict=True):
-            if name not in table.names:
+            if name not in known:
                 fields.append(field.with_nullable(True))
             elif merge:
                 fields.append(_with_new_children(table.field(name), field))
@@ -324,9 +327,9 @@ def _with_new_children(field: pa.Field, data: pa.Field) -> pa.Field:
     if not (pa.types.is_struct(field.type) and pa.types.is_struct(data.type)):
         return field
     children = list(field.type)
-    names = [child.name for child in children]
+    found = Finder([child.name for child in children])
     for child in data.type:
-        index = find(names, child.name)
+        index = found(child.name)
         if index < 0:
             children.append(child.with_nullable(True))
         else:
@@ -374,10 +377,9 @@ def columns_left_out(
         return StructType(), None, None
     table = manifest.schema.to_arrow()
     default = DEFAULT.encode()
+    found = Finder(list(names))
     left_out = [
-        field
-        for field in table
-        if default in (field.metadata or {}) and find(list(names), field.name) < 0
+        field for field in table if default in (field.metadata or {}) and found(field.name) < 0
     ]
     return catalog_schema(pa.schema(left_out)), key, manifest
 
@@ -414,17 +416,18 @@ def map_columns(
     Raises SchemaMismatchError: a column has no target.
     """
     names = schema.names
-    indexes = [find(names, name) for name in data_names]
+    indexes = list(map(Finder(names), data_names))
+    given = Counter(indexes)
     unknown = [
         name for name, index in zip(data_names, indexes, strict=True) if index < 0 and not merge
     ]
     missing = [
-        field.name for index, field in enumerate(schema) if not (index in indexes or field.nullable)
+        field.name for index, field in enumerate(schema) if not (index in given or field.nullable)
     ]
     repeated = [
         name
         for name, index in zip(data_names, indexes, strict=True)
-        if index >= 0 and indexes.count(index) > 1
+        if index >= 0 and given[index] > 1
     ]
     problems = []
     if unknown:
