@@ -57,6 +57,7 @@ from lance_spark.table.fragments.writer import (
     TAG_BYTES,
     FragmentWriteProgress,
     FragmentWriter,
+    check_stored,
     common_dictionaries,
     delete_fragments,
     delete_written,
@@ -825,7 +826,7 @@ def commit_on_newest(
     properties: Mapping[str, str] | None = None,
     write_token: WriteToken | None = None,
 ) -> Manifest:
-    """Commit a write, and rebase it onto the newest version after a conflict.
+    """Commit what tasks wrote, and rebase it onto the newest version after a conflict.
 
     After a failure, the files of the write are deleted unless a version may refer to them.
 
@@ -844,6 +845,7 @@ def commit_on_newest(
         return None
 
     with _clean_up_on_failure(job, fragments):
+        check_stored(job.paths(), fragments)
         return replan_on_conflict(attempt, job, replan, job.commit_retries)
 
 

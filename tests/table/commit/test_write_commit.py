@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.dataset.write import write_dataset
-from lance_spark.errors import CommitConflictError
+from lance_spark.errors import CommitConflictError, StorageError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.write import WriteJob, WriteStrategy, begin_write, commit_on_newest
 from lance_spark.table.fragments.fragment import Fragment
@@ -119,3 +119,19 @@ def test_a_write_that_is_never_rebased_reads_nothing_after_a_conflict(
     with pytest.raises(CommitConflictError, match="overtaken"):
         commit_on_newest(job.with_strategy(NeverRebased()), [])
     assert requests == []
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite", "create"])
+def test_files_on_the_disk_of_another_machine_are_not_committed(
+    path: str, tmp_path: Path, mode: str
+) -> None:
+    """A task of a cluster writes to the path on its own machine."""
+    target = str(tmp_path / "new") if mode == "create" else path
+    job, fragments = planned(target, mode)
+    (Path(target) / "data" / fragments[0].files[0].path).unlink()
+    with pytest.raises(StorageError, match="all machines of the cluster"):
+        commit_on_newest(job, fragments)
+    if mode == "create":
+        assert not list(Path(target).glob("_versions/*"))
+    else:
+        assert rows_of(path) == ROWS.to_pylist()
