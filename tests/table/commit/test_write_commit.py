@@ -11,9 +11,13 @@ import pytest
 
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, StorageError
+from lance_spark.mutations.rewrite.writers import RewrittenRows
+from lance_spark.mutations.rows.update import commit_moved_rows
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.commit.write import WriteJob, WriteStrategy, begin_write, commit_on_newest
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.open import open_table
 
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
 MORE = pa.table({"id": [3], "v": ["c"]})
@@ -135,3 +139,14 @@ def test_files_on_the_disk_of_another_machine_are_not_committed(
         assert not list(Path(target).glob("_versions/*"))
     else:
         assert rows_of(path) == ROWS.to_pylist()
+
+
+def test_inserted_rows_on_the_disk_of_another_machine_are_not_committed(path: str) -> None:
+    """The same for the rows that a MERGE inserts."""
+    _, (fragment,) = planned(path, "append")
+    (Path(path) / "data" / fragment.files[0].path).unlink()
+    table = open_table(path)
+    inserted = RewrittenRows(inserted=(fragment,), num_inserted=1)
+    with pytest.raises(StorageError, match="all machines of the cluster"):
+        commit_moved_rows(table, [inserted], [], 1, (), CommitOptions())
+    assert rows_of(path) == ROWS.to_pylist()
