@@ -11,6 +11,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.apache.spark.sql.AnalysisException;
+import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.SparkSession;
@@ -80,6 +82,16 @@ public class StatementParser implements InvocationHandler {
   }
 
   public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
+    try {
+      return parsed(method, arguments);
+    } catch (ParseException e) {
+      throw e;
+    } catch (AnalysisException e) {
+      throw new StatementError(e);
+    }
+  }
+
+  private Object parsed(Method method, Object[] arguments) throws Throwable {
     if (isFirst) {
       isFirst = false;
       // Each query asks the parser before the analyzer, if only for the name of a table. An
