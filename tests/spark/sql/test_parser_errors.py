@@ -11,7 +11,7 @@ import lance_spark
 from tests.support.spark.versions import SPARK
 
 
-@pytest.mark.skipif(SPARK < (4, 2), reason="the parser knows parameters since Spark 4.2")
+@pytest.mark.skipif(SPARK < (4, 2), reason="the analyzer of earlier releases checks parameters")
 @pytest.mark.parametrize(
     ("statement", "condition"),
     [
