@@ -202,8 +202,9 @@ class Run:
         if kept.exists():
             return [Outcome.of(values) for values in json.loads(kept.read_text())]
         outcomes = list(self._workers[kind, "parquet"].run(name))
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps([outcome.values() for outcome in outcomes]))
+        if not any(outcome.condition == NO_OUTCOME for outcome in outcomes):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(json.dumps([outcome.values() for outcome in outcomes]))
         return outcomes
 
     def end(self, is_all: bool) -> int:
