@@ -26,7 +26,7 @@ ENVIRONMENTS = {
     "ibis": (
         # The extra asks for pyspark<4.1.
         (*("ibis-framework==12.*", "sqlglot==30.0.*", "pyspark==4.3.*"), "pyarrow-hotfix", "rich"),
-        ("ibis-framework[pyspark]==10.*", "pyspark==4.0.*"),
+        ("ibis-framework[pyspark]==10.*", "sqlglot==30.0.*", "pyspark==4.0.*"),
     ),
     "sqlframe": (
         ("sqlframe==4.10.*", "pyspark==4.3.*"),
