@@ -60,6 +60,16 @@ ENVIRONMENTS = {
         ("pyspark[pipelines]==4.2.*",),
         ("pyspark[pipelines]==4.1.*",),
     ),
+    "lancedb": (("lancedb==0.40.*",), ("lancedb==0.36.*",)),
+    "duckdb": (
+        ("duckdb==1.5.5", "duckdb-extension-lance==1.5.5"),
+        ("duckdb==1.5.1", "duckdb-extension-lance==1.5.1"),
+    ),
+    "polars": (("polars==2.1.*",), ("polars==1.30.*",)),
+    "daft": (("daft[lance]==0.7.26",), ("daft[lance]==0.7.15",)),
+    "ray": (("lance-ray==0.5.0",), ("lance-ray==0.2.0",)),
+    "datasets": (("datasets==5.2.*",), ("datasets==4.0.*",)),
+    "torch": (("torch==2.13.0",),),
 }
 #: What all tests of tools need of the extra `test`; an environment may ask for another release.
 COMMON = ("hypothesis", "pandas", "pylance", "pytest")
