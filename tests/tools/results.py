@@ -76,13 +76,15 @@ def first_sentence(docstring: str) -> str:
 
 
 def table(tool: str, environments: tuple[tuple[str, ...], ...]) -> str:
-    """Return the rows of a table of Markdown: what was tried, and the outcome by environment.
+    """Return a table of Markdown: what was tried, and the outcome by environment.
 
-    Environments that no run has tried yet have no column.
+    Environments that no run has tried yet have no column. Without any, there is no table.
     """
     found = read(tool)
     names = [" ".join(requirements) for requirements in environments]
     columns = [found[name] for name in names if name in found]
+    if not columns:
+        return ""
     heads = ["<br>".join(map(" ".join, column["versions"].items())) for column in columns]
     rows = [["", *heads], ["---"] * (len(heads) + 1)]
     for name, sentence in tests_of(tool).items():
