@@ -30,9 +30,10 @@ def read(tool: str) -> dict[str, Any]:
 
 def keep(tool: str, requirements: tuple[str, ...], versions: dict[str, str], report: Path) -> None:
     """Keep the outcomes of a run of pytest, in which no test failed, of a report in JUnit's form."""
-    kept = {**read(tool), " ".join(requirements): {"versions": versions, "tests": outcomes(report)}}
+    environment = {"versions": versions, "tests": dict(sorted(outcomes(report).items()))}
+    kept = dict(sorted({**read(tool), " ".join(requirements): environment}.items()))
     path_of(tool).parent.mkdir(exist_ok=True)
-    path_of(tool).write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")
+    path_of(tool).write_text(json.dumps(kept, indent=2) + "\n")
 
 
 def outcomes(report: Path) -> dict[str, str]:

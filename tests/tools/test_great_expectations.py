@@ -74,7 +74,7 @@ def test_suites(spark: Any, context: Any, batches: Any) -> None:
 
 
 def test_versions(spark: Any, batches: Any) -> None:
-    """A version of a table, before it is the newest: `VERSION AS OF`, and branches."""
+    """Older versions (`VERSION AS OF`) and branches of a table."""
     older = spark.sql("SELECT * FROM lance.air.delays VERSION AS OF 1")
     spark.sql("CALL lance.system.create_branch('air.delays', 'trial')")
     branch = spark.read.option("branch", "trial").table("lance.air.delays")

@@ -63,7 +63,7 @@ def opened(folder: Path, name: str) -> lance.LanceDataset:
 
 
 def test_page(spark: Any, folder: Path) -> None:
-    """The lines above: a model is fitted on vectors, its vectors are stored, and indexed."""
+    """The lines above: a model is fitted on vectors, saved and applied, and its vectors are stored."""
     run_page(PAGE, {"spark": spark}, folder, tool="pyspark_ml")
 
 
