@@ -95,7 +95,7 @@ def test_paths(folder: Path, session: Any) -> None:
     found = session.sql(f"SELECT count(*) AS n FROM lance.`{path}`")
     assert found.collect()[0].n == 3
     pytest.xfail(
-        "sqlframe gives the source an option `schema` that Lance tables do not have: "
+        "sqlframe gives the source an option `schema` that Lance tables do not have: read by "
         "``session.sql("
         '"SELECT * FROM lance.`/path/t.lance`")``'
     )
