@@ -53,7 +53,7 @@ def test_iterable_loader(table: str, shuffle: bool, workers: int) -> None:
 
 def test_filtered_loader(table: str) -> None:
     """`LanceDataset(PATH, 256, columns=..., filter=...)` reads only these columns and rows."""
-    rows = LanceDataset(table, 32, columns=["id"], filter="label = 9")
+    rows = LanceDataset(table, 32, columns=["id", "label"], filter="label = 9")
     found = [number for batch in rows for number in batch["id"].tolist()]
     assert sorted(found) == [number for number in KEPT if number < 20]
 
@@ -70,4 +70,4 @@ def test_map_loader(table: str) -> None:
 def test_pylance_loader(table: str) -> None:
     """`lance.torch.data.LanceDataset(PATH, batch_size=256)` of pylance reads tables of Spark."""
     data = pytest.importorskip("lance.torch.data")
-    check(data.LanceDataset(table, batch_size=32, to_tensor_fn=None))
+    check(data.LanceDataset(table, batch_size=32))
