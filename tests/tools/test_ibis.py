@@ -86,7 +86,7 @@ def test_upsert(folder: Path, connection: Any) -> None:
     changes = pd.DataFrame({"id": [2, 4], "carrier": ["WN", "AA"], "delay": [0.0, 1.0]})
     connection.create_table("merged", FLIGHTS.head(2), database=AIR)
     if not hasattr(connection, "upsert"):
-        pytest.xfail("ibis has it since release 11; run `MERGE INTO` by `raw_sql`")
+        pytest.xfail("ibis has it since release 12: run `MERGE INTO` by `raw_sql`")
     connection.upsert("merged", changes, on="id", database=AIR)
     assert rows(folder, "merged") == [(1, "UA", 62.5), (2, "WN", 0.0), (4, "AA", 1.0)]
     assert opened(folder, "merged").version == 2
