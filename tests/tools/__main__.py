@@ -112,7 +112,8 @@ def passes(tool: str, requirements: tuple[str, ...]) -> bool:
             "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
         )
         found = subprocess.check_output([python, "-c", asked, *names], text=True).split()
-        results.keep(tool, requirements, dict(zip(names, found, strict=True)), report)
+        versions = dict(zip(names, found, strict=True))
+        results.keep(tool, ENVIRONMENTS[tool], requirements, versions, report)
         return True
     finally:
         shutil.rmtree(folder, ignore_errors=True)

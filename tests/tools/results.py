@@ -28,10 +28,21 @@ def read(tool: str) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def keep(tool: str, requirements: tuple[str, ...], versions: dict[str, str], report: Path) -> None:
-    """Keep the outcomes of a run of pytest, in which no test failed, of a report in JUnit's form."""
+def keep(
+    tool: str,
+    environments: tuple[tuple[str, ...], ...],
+    requirements: tuple[str, ...],
+    versions: dict[str, str],
+    report: Path,
+) -> None:
+    """Keep the outcomes of a run of pytest, in which no test failed, of a report in JUnit's form.
+
+    Outcomes of environments that the tool does not have any more are dropped.
+    """
     environment = {"versions": versions, "tests": dict(sorted(outcomes(report).items()))}
-    kept = dict(sorted({**read(tool), " ".join(requirements): environment}.items()))
+    found = {**read(tool), " ".join(requirements): environment}
+    names = [" ".join(environment) for environment in environments]
+    kept = {name: found[name] for name in names if name in found}
     path_of(tool).parent.mkdir(exist_ok=True)
     path_of(tool).write_text(json.dumps(kept, indent=2) + "\n")
 

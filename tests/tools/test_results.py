@@ -58,6 +58,17 @@ def test_outcomes(tmp_path: Path) -> None:
     }
 
 
+def test_kept_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run replaces the outcomes of its environment, and those that are not declared are dropped."""
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    (tmp_path / "report.xml").write_text(REPORT)
+    old, new, other = ("a==1.*",), ("a==2.*", "b"), ("a==3.*",)
+    for environments, run in (((old,), old), ((other, new), new), ((other, new), other)):
+        results.keep("a", environments, run, {"a": "x"}, tmp_path / "report.xml")
+    assert list(results.read("a")) == ["a==3.*", "a==2.* b"]
+    assert results.read("a")["a==3.*"]["versions"] == {"a": "x"}
+
+
 def test_blocks_of_the_page_are_run() -> None:
     shown = {block.tool for block in blocks_of(results.PAGE)} - {None}
     running = {
