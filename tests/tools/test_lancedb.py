@@ -127,7 +127,16 @@ def test_spark_changes_what_lancedb_writes(spark: Any, database: Any, stable: bo
     check(database, name, expected)
     database.open_table(name).delete("id >= 100 AND id < 130")
     expected = {n: kind for n, kind in expected.items() if not 100 <= n < 130}
-    database.open_table(name).optimize()
+    try:
+        database.open_table(name).optimize()
+    except RuntimeError as error:
+        # Without changes of Spark, too.
+        if not stable or "chunk.len()" not in str(error):
+            raise
+        pytest.xfail(
+            "`optimize()` of this release fails if a table with stable row ids has a vector index; "
+            "`OPTIMIZE` of Spark works"
+        )
     check(database, name, expected)
     spark.sql(f"ALTER TABLE lance.{name} OPTIMIZE INDEX id_idx")
     spark.sql(f"ALTER TABLE lance.{name} ADD COLUMN note STRING")

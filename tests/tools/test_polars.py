@@ -47,7 +47,7 @@ def check(frame: Any) -> None:
     ):
         expected = pl.DataFrame(EXPECTED).filter(condition).height
         assert frame.filter(condition).select(pl.len()).collect().item() == expected, condition
-    assert frame.group_by("kind").len().collect(engine="streaming").height == 8
+    assert frame.group_by("kind").len().collect().height == 8
 
 
 def test_scans_by_arrow(table: str) -> None:
