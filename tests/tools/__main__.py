@@ -20,7 +20,7 @@ from tests.tools import results
 
 ROOT = Path(__file__).parents[2]
 #: What is installed beside the package and `COMMON`, by the tool: the newest release that was
-#: tried, and older ones. `test_NAME.py` has the tests of a tool. The page shows the releases of the
+#: tried, and older ones if there are. `test_NAME.py` has the tests of a tool. The page shows the releases of the
 #: packages with "==".
 ENVIRONMENTS = {
     "ibis": (
@@ -39,18 +39,9 @@ ENVIRONMENTS = {
     ),
     "pyspark_ml": (("pyspark==4.3.*",), ("pyspark==4.0.*",)),
     # The extra asks for pyspark<4.2.
-    "great_expectations": (
-        ("great-expectations==1.24.*", "pyspark==4.3.*"),
-        ("great-expectations==1.5.*", "pyspark==4.0.*"),
-    ),
-    "mlflow": (
-        ("mlflow-skinny==3.17.*", "pyspark==4.3.*"),
-        ("mlflow-skinny==3.1.*", "pyspark==4.0.*"),
-    ),
-    "jupysql": (
-        ("jupysql==0.11.*", "pyspark[connect]==4.3.*", "ipykernel"),
-        ("jupysql==0.10.*", "pyspark[connect]==4.0.*", "ipykernel"),
-    ),
+    "great_expectations": (("great-expectations==1.24.*", "pyspark==4.3.*"),),
+    "mlflow": (("mlflow-skinny==3.17.*", "pyspark==4.3.*"),),
+    "jupysql": (("jupysql==0.11.*", "pyspark[connect]==4.3.*", "ipykernel"),),
     "dbt": (
         ("dbt-core==1.11.*", "dbt-spark[PyHive]==1.11.*", "pyspark==4.3.*"),
         ("dbt-core==1.9.*", "dbt-spark[PyHive]==1.9.*", "pyspark==4.0.*"),
