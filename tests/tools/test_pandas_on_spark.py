@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.support.pages import run_page
+from tests.support.spark.versions import SPARK
 from tests.tools.results import PAGE
 
 FLIGHTS = pd.DataFrame({"id": [1, 2, 3], "carrier": ["UA", "DL", "UA"], "delay": [62.5, -3.0, 4.0]})
@@ -17,6 +18,8 @@ FLIGHTS = pd.DataFrame({"id": [1, 2, 3], "carrier": ["UA", "DL", "UA"], "delay":
 
 @pytest.fixture(scope="module")
 def ps(spark: Any) -> Any:
+    if SPARK < (4, 1):
+        spark.conf.set("spark.sql.ansi.enabled", "false")
     spark.sql("CREATE NAMESPACE IF NOT EXISTS lance.air")
     import pyspark.pandas as ps
 
