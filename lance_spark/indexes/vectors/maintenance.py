@@ -233,17 +233,15 @@ CHECK = ColumnCheck(check)
 
 
 def has_graphs(index: table_pb2.IndexMetadata) -> bool:
-    """Return whether a segment has graphs."""
+    """Return whether a segment has graphs, as far as its details say.
+
+    Early releases of pylance, such as that in DuckDB's extension, recorded it in the files only.
+    """
     return details.details_of(index).HasField("hnsw_index_config")
 
 
 def can_remap(index: table_pb2.IndexMetadata) -> bool:
-    """Return whether a segment has no graphs, or they can be built again.
-
-    Early releases of pylance recorded in the files only whether there are graphs.
-    """
-    if details.details_of(index).WhichOneof("compression") is None:
-        return False
+    """Return whether a segment has no graphs, or they can be built again."""
     return not has_graphs(index) or faiss_library() is not None
 
 
@@ -290,16 +288,21 @@ def remap_vectors(
     address_map: AddressMap,
     version: tuple[int, int],
     parts: Sequence[GraphPart] = (),
-) -> RewrittenIndex:
+) -> RewrittenIndex | None:
     """Write the files of a segment with new row addresses.
 
     - `version`: File version of the table.
     - `parts`: All graphs, if they are built already.
 
-    Raises CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError.
+    Returns None if it has graphs that cannot be built again. Raises CorruptFileError,
+    MissingFileError, UnsupportedFeatureError, StorageError.
     """
+    files = IndexFiles(paths, index)
+    opened = open_segment(files)
+    if opened is not None and opened.has_graphs and faiss_library() is None:
+        return None
     with SegmentWriter(paths, version) as segment:
-        write_remapped(segment, IndexFiles(paths, index), address_map.new_addresses, parts)
+        write_remapped(segment, files, address_map.new_addresses, parts)
         written = segment.finish()
     return rewritten(index, segment, written)
 

@@ -21,9 +21,11 @@ from lance_spark.mutations.compaction import remap
 from lance_spark.mutations.compaction.options import CompactionOptions
 from lance_spark.mutations.compaction.remap import GraphTask, RemapTask
 from lance_spark.mutations.compaction.run import compact
+from lance_spark.proto import table_pb2
 from lance_spark.runner import Runner
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.indexes import sections as indexes
+from tests.support.tables.damaged import rewrite_manifest
 
 ROWS, DIMENSION = 1200, 8
 
@@ -97,6 +99,33 @@ def test_tasks_of_segments_and_graphs(
     stats = lance.dataset(str(path)).stats.index_stats("v_idx")
     assert stats["num_unindexed_rows"] == 0
     assert stats["num_indices"] == 3
+
+
+@pytest.mark.parametrize("index_type", ["IVF_FLAT", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
+@pytest.mark.parametrize("has_details", [True, False])
+def test_vector_indexes(tmp_path: Path, index_type: str, has_details: bool) -> None:
+    """Also those of early releases, which recorded the type in the files only."""
+    path = tmp_path / "t.lance"
+    values = np.random.default_rng(2).standard_normal((400, DIMENSION)).astype(np.float32)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), DIMENSION)
+    lance.write_dataset(pa.table({"id": range(400), "v": column}), path, max_rows_per_file=100)
+    sub_vectors = {"num_sub_vectors": 4} if "PQ" in index_type else {}
+    lance.dataset(path).create_index("v", index_type, num_partitions=2, **sub_vectors)
+
+    def forget_details(section: table_pb2.IndexSection) -> None:
+        section.indices[0].index_details.value = b""
+
+    if not has_details:
+        rewrite_manifest(path, change_indexes=forget_details)
+    lance_spark.open_dataset(path).delete("id % 5 = 2").compact_files()
+    lance.dataset(path).delete("id < 20")
+    lance.dataset(path).optimize.compact_files()
+    (index,) = lance.dataset(path).describe_indices()
+    assert index.num_rows_indexed == 304
+    nearest = {"column": "v", "q": values[77] + 1, "k": 10, "nprobes": 2, "refine_factor": 40}
+    exact = lance.dataset(path).to_table(["id"], nearest={**nearest, "use_index": False})["id"]
+    for client in (lance_spark.open_dataset(path), lance.dataset(path)):
+        assert client.to_table(["id"], nearest={**nearest, "ef": 400})["id"].equals(exact)
 
 
 def test_graphs_are_the_same(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
