@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 import lance_spark
 
+# A busy machine starts the processes of Ray late; it reads the variable when it is imported.
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "240")
 ray = pytest.importorskip("ray")
 lance_ray = pytest.importorskip("lance_ray")
 
