@@ -97,10 +97,11 @@ from lance_spark.scan.plan import estimated_bytes, read_bytes
 from lance_spark.table.align import align
 from lance_spark.table.bases import Target
 from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.commit.write import check_stored
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.limits import DEFAULT_MAX_BYTES_PER_FILE, DEFAULT_MAX_ROWS_PER_FILE
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.fragments.writer import FragmentWriter, check_stored
+from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.base import InsertedKeys
@@ -633,7 +634,8 @@ def commit_moved_rows(
     compacted: Sequence[table_pb2.CompactedSsTable] = (),
 ) -> Manifest:
     """Commit as `commit_moved` does, with deletion files that are written."""
-    check_stored(table.paths, (new for part in moved for new in (*part.fragments, *part.inserted)))
+    written = (new for part in moved for new in (*part.fragments, *part.inserted))
+    check_stored(table.paths, written, table.version, table.manifest.identity)
     operation = moved_operation(table, moved, deletions, count, columns, keys, compacted)
     if not compacted and not any(part.num_inserted for part in moved):
         options = with_unaffected(table, options, operation.fields_for_preserving_frag_bitmap)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -57,7 +57,6 @@ from lance_spark.table.fragments.writer import (
     TAG_BYTES,
     FragmentWriteProgress,
     FragmentWriter,
-    check_stored,
     common_dictionaries,
     delete_fragments,
     delete_written,
@@ -68,7 +67,7 @@ from lance_spark.table.manifest.codec import check_identity, read_version
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable, branch_of, check_branch_bases, open_table, read_latest
 from lance_spark.table.operations.append import Append, Overwrite, field_paths
-from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.paths import DATA, BasePath, TablePaths
 from lance_spark.table.placement import check_targets
 from lance_spark.table.refs import names as ref_names
 from lance_spark.table.rows.ids import check_names
@@ -845,8 +844,38 @@ def commit_on_newest(
         return None
 
     with _clean_up_on_failure(job, fragments):
-        check_stored(job.paths(), fragments)
+        check_stored(job.paths(), fragments, job.read_version, job.read_identity)
         return replan_on_conflict(attempt, job, replan, job.commit_retries)
+
+
+def check_stored(
+    paths: TablePaths,
+    fragments: Iterable[Fragment],
+    version: int,
+    identity: tuple[int, str | None] | None,
+) -> None:
+    """Check that files which other processes wrote to a local folder are in it.
+
+    A process on another machine writes to a folder of that machine.
+
+    - `version`, `identity`: `read_version` and `read_identity` of a `WriteJob`.
+
+    Raises StorageError: a file is not there. Raises VersionNotFoundError, TableNotFoundError: the
+    table was deleted meanwhile, and the files with it.
+    """
+    for fragment in fragments:
+        for file in fragment.files:
+            store, path = paths.locate(file.base_id, DATA, file.path)
+            if not store.is_local or store.exists(path):
+                continue
+            if version:
+                stored = read_version(paths.store, version)
+                check_identity(paths.store.display, stored, identity)
+            raise StorageError(
+                f"{store.name(path)}: a task has written this file, and it is not on this "
+                "machine: the task wrote to a disk of its own machine; choose a folder or a "
+                "store that all machines of the cluster reach"
+            )
 
 
 @contextmanager

@@ -252,24 +252,6 @@ def delete_fragments(paths: TablePaths, fragments: Iterable[Fragment]) -> None:
     _delete_files(paths, names)
 
 
-def check_stored(paths: TablePaths, fragments: Iterable[Fragment]) -> None:
-    """Check that files which other processes wrote to a local folder are in it.
-
-    A process on another machine writes to a folder of that machine.
-
-    Raises StorageError: a file is not there.
-    """
-    for fragment in fragments:
-        for file in fragment.files:
-            store, path = paths.locate(file.base_id, DATA, file.path)
-            if store.is_local and not store.exists(path):
-                raise StorageError(
-                    f"{store.name(path)}: a task has written this file, and it is not on this "
-                    "machine: the task wrote to a disk of its own machine; choose a folder or a "
-                    "store that all machines of the cluster reach"
-                )
-
-
 def delete_written(paths: TablePaths, target: int | None, tag: bytes) -> None:
     """Delete all data files with a tag, and their blob files. Lists the folder of data files.
 
