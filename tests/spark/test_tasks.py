@@ -95,10 +95,15 @@ class Job:
     """The commit of a job fails, and is not retried."""
 
     commit_retries = 0
+    read_version = 0
+    read_identity = None
 
     def __init__(self, error: Exception) -> None:
         self.error = error
         self.aborted: list[Any] = []
+
+    def paths(self) -> None:
+        """Return nothing: the fragments of the test have no files."""
 
     def commit_manifest(
         self, fragments: list[Any], properties: Any = None, write_token: Any = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ def test_executors_write_graphs_after_a_compaction(
     # Workers are other processes, which do not have these.
     monkeypatch.setattr(remap, "_OWN_BYTES", 0)
     monkeypatch.setattr(remap, "_GRAPH_ROWS", 200)
-    for name in ("remap_graphs", "write_part"):
-        monkeypatch.setattr(maintenance, name, refuse)
+    refused = replace(maintenance.REMAPPING, remap=refuse, build_part=refuse)
+    monkeypatch.setattr(maintenance, "REMAPPING", refused)
     table.optimize().executeCompaction()
     assert len(lance.dataset(str(path)).get_fragments()) == 2
     assert statistics(path)["num_unindexed_rows"] == 0
