@@ -13,6 +13,8 @@ import scala.Option;
  * the other releases have the same class.
  */
 final class StatementError extends ParseException {
+  private static final long serialVersionUID = 1L;
+
   private final AnalysisException error;
 
   StatementError(AnalysisException error) {
