@@ -63,7 +63,7 @@ ENVIRONMENTS = {
     "torch": (("torch==2.13.0",),),
 }
 #: What all tests of tools need of the extra `test`; an environment may ask for another release.
-COMMON = ("hypothesis", "pandas", "pylance", "pytest")
+COMMON = ("faiss-cpu", "hypothesis", "pandas", "pylance", "PyStemmer", "pytest")
 
 
 def name_of(requirement: str) -> str:
