@@ -11,8 +11,9 @@ fragment of the table.
 
 Tables of many columns have three rows of numbers in one data file. If rows change, or if the table
 is compacted, it has four files of one row. Filled tables have 4,000 rows in one file, or in four if
-they are compacted: of numbers, of strings, or of vectors of eight floats. Tables of many fragments have three columns, and four
-rows in each fragment. A change concerns half of the fragments, or half of the rows of each.
+they are compacted: of numbers, of strings, or of vectors of eight floats. Tables of many fragments
+have three columns, and four rows in each fragment. A change concerns half of the fragments, or half
+of the rows of each.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from tests.tools import results
 
 ROOT = Path(__file__).parents[2]
 #: What is installed beside the package and `COMMON`, by the tool: the newest release that was
-#: tried, and older ones if there are. `test_NAME.py` has the tests of a tool. The page shows the releases of the
-#: packages with "==".
+#: tried, and older ones if there are. `test_NAME.py` has the tests of a tool. The page shows the
+#: releases of the packages with "==".
 ENVIRONMENTS = {
     "ibis": (
         # The extra asks for pyspark<4.1.
