@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap, BitMap64
 
+from lance_spark.file.open import DataFileReader
 from lance_spark.indexes import registry
-from lance_spark.indexes.files import SegmentWriter
+from lance_spark.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.indexes.row_sets import RowSet
 from lance_spark.proto import table_pb2
 from lance_spark.table.indexes import sections as indexes
@@ -195,6 +197,34 @@ class Remapping:
         Callable[[TablePaths, table_pb2.IndexMetadata, int], list[tuple[int, ...]]] | None
     ) = None
     build_part: BuildPart | None = None
+
+
+#: Writes the file of a segment anew, from the file before.
+WriteFile = Callable[[SegmentWriter, DataFileReader, AddressMap], None]
+
+
+def of_one_file(name: str, write: WriteFile) -> Remapping:
+    """Return how segments of one file are rewritten: if this release writes the file's version.
+
+    - `name`: Of the file.
+    """
+
+    def remap(
+        paths: TablePaths,
+        index: table_pb2.IndexMetadata,
+        address_map: AddressMap,
+        version: tuple[int, int],
+        parts: Sequence[object],
+    ) -> RewrittenIndex | None:
+        with closing(IndexFiles(paths, index).open(name)) as file:
+            if file.version not in WRITTEN:
+                return None
+            with SegmentWriter(paths, file.version) as segment:
+                write(segment, file, address_map)
+                written = segment.finish()
+        return rewritten(index, segment, written)
+
+    return Remapping(remap)
 
 
 def remapping_of(index: table_pb2.IndexMetadata) -> Remapping | None:

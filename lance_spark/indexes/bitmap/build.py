@@ -16,7 +16,7 @@ from lance_spark.encoding.rows import RowNumbers, distinct
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.writer import FileWriter
-from lance_spark.indexes.address_map import WRITTEN, AddressMap, Remapping, rewritten
+from lance_spark.indexes.address_map import AddressMap, of_one_file
 from lance_spark.indexes.bitmap import files as bitmap
 from lance_spark.indexes.builds import Builder, is_scalar
 from lance_spark.indexes.checks import (
@@ -41,9 +41,6 @@ from lance_spark.indexes.merges import (
     out_of_order,
 )
 from lance_spark.indexes.row_sets import RowSet
-from lance_spark.proto import table_pb2
-from lance_spark.table.indexes.updates import RewrittenIndex
-from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 # --------------------------------------------------------------------------------------------------
@@ -274,36 +271,21 @@ def _code_of_nan(values: pa.Array, dtype: pa.DataType) -> int | None:
 
 #: Values whose sets are read at once.
 _WINDOW_ROWS = 256
-#: Writes what a file has beside the sets, from the file before.
-_Rest = Callable[[FileWriter, DataFileReader, AddressMap], None]
 
 
-def remap_sets(
-    paths: TablePaths,
-    index: table_pb2.IndexMetadata,
-    address_map: AddressMap,
-    write_rest: _Rest | None = None,
-) -> RewrittenIndex | None:
-    """Write the file of a segment with new row addresses.
+def remap_sets(segment: SegmentWriter, file: DataFileReader, address_map: AddressMap) -> FileWriter:
+    """Write the values and sets of a segment with new row addresses; return the writer of the file.
 
-    Returns None if this release does not write the file version of the segment. Raises
-    CorruptFileError, MissingFileError, UnsupportedError, StorageError.
+    Raises CorruptFileError, UnsupportedError, StorageError.
     """
-    with closing(IndexFiles(paths, index).open(bitmap.FILE)) as file:
-        if file.version not in WRITTEN:
-            return None
-        with SegmentWriter(paths, file.version) as segment:
-            schema = bitmap.schema_of(named(file, bitmap.KEYS).arrow_field.type)
-            writer = segment.create(bitmap.FILE, schema)
-            count = 0
-            for keys, sets in _remapped(file, address_map):
-                writer.write(pa.RecordBatch.from_arrays([keys, sets], schema=schema))
-                count += len(keys)
-            bitmap.set_statistics(writer, count)
-            if write_rest is not None:
-                write_rest(writer, file, address_map)
-            written = segment.finish()
-    return rewritten(index, segment, written)
+    schema = bitmap.schema_of(named(file, bitmap.KEYS).arrow_field.type)
+    writer = segment.create(bitmap.FILE, schema)
+    count = 0
+    for keys, sets in _remapped(file, address_map):
+        writer.write(pa.RecordBatch.from_arrays([keys, sets], schema=schema))
+        count += len(keys)
+    bitmap.set_statistics(writer, count)
+    return writer
 
 
 def _remapped(file: DataFileReader, address_map: AddressMap) -> Iterator[tuple[pa.Array, pa.Array]]:
@@ -348,16 +330,10 @@ def _check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
     Pairs(files, rows, rows.values, np.arange(len(rows))).check(files, findings)
 
 
-def _remap(
-    paths: TablePaths,
-    index: table_pb2.IndexMetadata,
-    address_map: AddressMap,
-    version: tuple[int, int],
-    parts: Sequence[object],
-) -> RewrittenIndex | None:
-    return remap_sets(paths, index, address_map)
+def _remap(segment: SegmentWriter, file: DataFileReader, address_map: AddressMap) -> None:
+    remap_sets(segment, file, address_map)
 
 
 BUILDER = Builder("BITMAP", _write, is_scalar, merging=Merging(_can_merge, _merge))
 CHECK = ColumnCheck(_check)
-REMAPPING = Remapping(_remap)
+REMAPPING = of_one_file(bitmap.FILE, _remap)

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.file.open import DataFileReader
-from lance_spark.file.writer import FileWriter
-from lance_spark.indexes.address_map import AddressMap, Remapping
+from lance_spark.indexes.address_map import AddressMap, of_one_file
 from lance_spark.indexes.bitmap import files as bitmap
 from lance_spark.indexes.bitmap.build import Pairs, has_sorted_keys, merge_sets, remap_sets
 from lance_spark.indexes.builds import Builder, is_list_of_scalars
@@ -20,9 +19,6 @@ from lance_spark.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.indexes.label_list import files as label_list
 from lance_spark.indexes.merges import Merging, SegmentSource
 from lance_spark.indexes.row_sets import RowSet
-from lance_spark.proto import table_pb2
-from lance_spark.table.indexes.updates import RewrittenIndex
-from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 
@@ -61,17 +57,8 @@ def _check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
     Pairs(files, rows, rows.values.flatten(), positions, of_lists=True).check(files, findings)
 
 
-def _remap(
-    paths: TablePaths,
-    index: table_pb2.IndexMetadata,
-    address_map: AddressMap,
-    version: tuple[int, int],
-    parts: Sequence[object],
-) -> RewrittenIndex | None:
-    return remap_sets(paths, index, address_map, _remap_nulls)
-
-
-def _remap_nulls(writer: FileWriter, file: DataFileReader, address_map: AddressMap) -> None:
+def _remap(segment: SegmentWriter, file: DataFileReader, address_map: AddressMap) -> None:
+    writer = remap_sets(segment, file, address_map)
     if label_list.has_nulls(file):
         label_list.set_nulls(writer, address_map.of_set(label_list.read_nulls(file)))
 
@@ -84,4 +71,4 @@ BUILDER = Builder(
     merging=Merging(_can_merge, _merge),
 )
 CHECK = ColumnCheck(_check)
-REMAPPING = Remapping(_remap)
+REMAPPING = of_one_file(bitmap.FILE, _remap)

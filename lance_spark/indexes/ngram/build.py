@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,13 @@ from pyroaring import BitMap64
 
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
-from lance_spark.indexes.address_map import WRITTEN, AddressMap, Remapping, rewritten
+from lance_spark.indexes.address_map import AddressMap, of_one_file
 from lance_spark.indexes.bitmap.build import KeyedFile, merge_keys
 from lance_spark.indexes.builds import Builder, is_string
 from lance_spark.indexes.checks import ColumnCheck, CoveredRows, Findings
 from lance_spark.indexes.files import IndexFiles, SegmentWriter, named
 from lance_spark.indexes.merges import KeptRows, Merging, SegmentSource
 from lance_spark.indexes.ngram import files as ngram
-from lance_spark.proto import table_pb2
-from lance_spark.table.indexes.updates import RewrittenIndex
-from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.addresses import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -137,30 +133,10 @@ CHECK = ColumnCheck(check)
 _WINDOW_ROWS = 256
 
 
-def remap_ngram(
-    paths: TablePaths,
-    index: table_pb2.IndexMetadata,
-    address_map: AddressMap,
-    version: tuple[int, int],
-    parts: Sequence[object],
-) -> RewrittenIndex | None:
-    """Write the file of a segment with new row addresses.
-
-    - `index`: A segment of type NGRAM.
-
-    Returns None if this release does not write the file version of the segment. Raises
-    CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError.
-    """
-    files = IndexFiles(paths, index)
-    with closing(files.open(ngram.FILE)) as data:
-        if data.version not in WRITTEN:
-            return None
-        with SegmentWriter(paths, data.version) as segment:
-            writer = ngram.create(segment)
-            for batch in _remapped(data, address_map):
-                writer.write(batch)
-            written = segment.finish()
-    return rewritten(index, segment, written)
+def _remap(segment: SegmentWriter, file: DataFileReader, address_map: AddressMap) -> None:
+    writer = ngram.create(segment)
+    for batch in _remapped(file, address_map):
+        writer.write(batch)
 
 
 def _remapped(data: DataFileReader, address_map: AddressMap) -> Iterator[pa.RecordBatch]:
@@ -186,4 +162,4 @@ def _remapped(data: DataFileReader, address_map: AddressMap) -> Iterator[pa.Reco
         )
 
 
-REMAPPING = Remapping(remap_ngram)
+REMAPPING = of_one_file(ngram.FILE, _remap)
