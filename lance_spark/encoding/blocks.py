@@ -389,8 +389,22 @@ def from_unscaled(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(dtype, len(array), [validity_bitmap(array), pa.py_buffer(words)])
 
 
+def unscaled_if_short(array: pa.Array) -> pa.Array | None:
+    """Return the unscaled values of decimals as int64; None if a value does not fit."""
+    if is_short_decimal(array.type):
+        return unscaled(array)
+    words = decimal_words(array)
+    low, high = words[:, 0], words[:, 1]
+    null = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    fits = high == low >> 63
+    if null is not None:
+        # The words of a null can be any bytes.
+        fits |= null
+    return pa.array(low, mask=null) if fits.all() else None
+
+
 def decimal_words(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the low and the high half of each decimal128; those of nulls are any bytes."""
+    """Return the low and the high half of each decimal128; a null can have any bytes."""
     data = array.buffers()[1]
     words = np.frombuffer(data, np.int64, 2 * (array.offset + len(array)))
     return words[2 * array.offset :].reshape(-1, 2)

@@ -29,8 +29,7 @@ from lance_spark.encoding.blocks import (
     decimal_words,
     from_decimal_words,
     from_unscaled,
-    is_short_decimal,
-    unscaled,
+    unscaled_if_short,
 )
 from lance_spark.errors import EvaluationError
 from lance_spark.predicates.comparison import column_at
@@ -72,18 +71,9 @@ class Integers(NamedTuple):
 def integers_of(array: pa.Array) -> Integers:
     """Return the unscaled values of an array of decimals, of unscaled values, or of integers."""
     null = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-    if not pat.is_decimal(array.type):
-        return _longs(array.cast(pa.int64()), null)
-    if is_short_decimal(array.type):
-        return _longs(unscaled(array), null)
-    words = decimal_words(array)
-    low, high = words[:, 0], words[:, 1]
-    # Nulls have any bytes.
-    in_low = high == low >> 63
-    if null is not None:
-        in_low |= null
-    if in_low.all():
-        return _longs(pa.array(low, mask=null), null)
+    longs = unscaled_if_short(array) if pat.is_decimal(array.type) else array.cast(pa.int64())
+    if longs is not None:
+        return _longs(longs, null)
     whole = _of_digits(array, MOST_DIGITS)
     return Integers(whole, null, _bound(whole))
 

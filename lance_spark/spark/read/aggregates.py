@@ -28,7 +28,7 @@ from lance_spark.encoding.blocks import (
     from_decimal_words,
     from_unscaled,
     is_short_decimal,
-    unscaled,
+    unscaled_if_short,
 )
 from lance_spark.errors import LanceError, SchemaMismatchError
 from lance_spark.predicates.comparison import column_at
@@ -452,30 +452,27 @@ class _AggregateColumn:
 
     def _summed(self, values: pa.Array) -> tuple[dict[str, pa.Array], list[_Function]]:
         """Return what is to be added up: 64 bits of each value, or its limbs."""
-        if pat.is_decimal(values.type) and not is_short_decimal(values.type):
-            words = decimal_words(values)
+        is_decimal = pat.is_decimal(values.type)
+        longs = unscaled_if_short(values) if is_decimal else values.cast(pa.int64())
+        if longs is None:
+            words, mask = decimal_words(values), _nulls(values)
             low, high = words[:, 0], words[:, 1]
-            mask = _nulls(values)
-            if not (high == low >> 63).all():
-                limbs = [
-                    pa.array(limb, pa.int64(), mask=mask)
-                    for limb in (
-                        low & _LIMB_MASK,
-                        low >> _LIMB_BITS & _LIMB_MASK,
-                        high & _LIMB_MASK,
-                        high >> _LIMB_BITS,
-                    )
-                ]
-                return self._as_limbs(limbs)
-            values = pa.array(low, pa.int64(), mask=mask)
-        else:
-            values = unscaled(values) if pat.is_decimal(values.type) else values.cast(pa.int64())
-        ends = pc.min_max(values)
+            limbs = [
+                pa.array(limb, pa.int64(), mask=mask)
+                for limb in (
+                    low & _LIMB_MASK,
+                    low >> _LIMB_BITS & _LIMB_MASK,
+                    high & _LIMB_MASK,
+                    high >> _LIMB_BITS,
+                )
+            ]
+            return self._as_limbs(limbs)
+        ends = pc.min_max(longs)
         bound = max(abs(end.as_py() or 0) for end in (ends["min"], ends["max"]))
-        if bound * len(values) <= _MAX_LONG:
-            return {self._name: values}, [(self._name, self._name, "sum")]
-        low_limb = pc.bit_wise_and(values, pa.scalar(_LIMB_MASK, pa.int64()))
-        return self._as_limbs([low_limb, pc.shift_right(values, _LIMB_BITS)])
+        if bound * len(longs) <= _MAX_LONG:
+            return {self._name: longs}, [(self._name, self._name, "sum")]
+        low_limb = pc.bit_wise_and(longs, pa.scalar(_LIMB_MASK, pa.int64()))
+        return self._as_limbs([low_limb, pc.shift_right(longs, _LIMB_BITS)])
 
     def _as_limbs(self, limbs: list[pa.Array]) -> tuple[dict[str, pa.Array], list[_Function]]:
         columns = dict(zip(self._limbs, limbs, strict=False))

@@ -20,9 +20,10 @@ Codes are expanded two at a time: an Arrow array has the text of each of the 65,
 from it by the codes, as numbers of 16 bits, writes the text and the end of each pair in it. An
 escape and its byte are a pair. If an escape is the second code of a pair, the text of the pair is
 that of the first code alone; the next pair, of a literal byte and a code, is in a second half of
-the array. A table of pairs takes longer to build than some ten thousand codes to expand, so fewer
-codes are expanded one at a time, those of several pages together, by the symbols of all these pages
-one after the other. If numba is installed, a compiled loop expands the codes (`fsst_compiled`).
+the array. Building a table of pairs takes longer than expanding some ten thousand codes. The reader
+therefore expands fewer codes one at a time. It joins the symbols of several pages, and expands the
+codes of all these pages together. If numba is installed, a compiled loop expands the codes
+(`fsst_compiled`).
 Specification: the fsst crate of Lance; Fsst in protos/encodings_v2_1.proto.
 """
 
