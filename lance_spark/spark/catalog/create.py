@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from lance_spark.errors import (
     UnsupportedError,
 )
 from lance_spark.namespace import TableEntry
+from lance_spark.namespace.base import Identifier
 from lance_spark.spark.catalog import constraints, properties
 from lance_spark.spark.catalog.names import Catalog, is_path, options_of
 from lance_spark.spark.catalog.tables import loaded
@@ -38,7 +40,7 @@ _CREATE, _REPLACE = "create", "replace"
 def create_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Create an empty table, and return it as `load_table` does."""
     catalog = Catalog.of(arguments)
-    entry, exists = _target(catalog, arguments)
+    entry, exists = _target(catalog, arguments, _CREATE)
     if exists:
         raise _exists(arguments)
     try:
@@ -91,7 +93,7 @@ def stage_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     catalog = Catalog.of(arguments)
     mode = arguments["mode"]
-    entry, exists = _target(catalog, arguments, must_exist=mode == _REPLACE)
+    entry, exists = _target(catalog, arguments, mode)
     if exists and mode == _CREATE:
         raise _exists(arguments)
     write_options, stored = properties.split(arguments["properties"])
@@ -155,10 +157,10 @@ def _absent(arguments: Mapping[str, Any]) -> TableNotFoundError:
     )
 
 
-def _target(
-    catalog: Catalog, arguments: Mapping[str, Any], *, must_exist: bool = False
-) -> tuple[TableEntry, bool]:
+def _target(catalog: Catalog, arguments: Mapping[str, Any], mode: str) -> tuple[TableEntry, bool]:
     """Return where a table is or will be, and whether it exists.
+
+    - `mode`: ``create``, ``replace`` or ``create_or_replace``.
 
     A namespace may take the name of a new table here: the caller calls `_cancel` if the statement
     fails.
@@ -180,7 +182,7 @@ def _target(
     if is_path(arguments):
         entry = catalog.path_entry(arguments["name"])
         exists = entry.has_version()
-        if must_exist and not exists:
+        if mode == _REPLACE and not exists:
             raise _absent(arguments)
         return entry, exists
     identifier = catalog.table_identifier(arguments)
@@ -188,9 +190,9 @@ def _target(
     try:
         entry, exists = catalog.namespace.describe_table(identifier), True
     except TableNotFoundError:
-        if must_exist:
+        if mode == _REPLACE:
             raise _absent(arguments) from None
-        entry, exists = catalog.namespace.new_table(identifier), False
+        entry, exists = _new_entry(catalog, identifier, mode)
     # Spark adds the scheme file: to a LOCATION without one.
     uri = None if location is None else parse_uri(location).uri
     if uri is not None and uri != parse_uri(entry.location).uri:
@@ -206,6 +208,19 @@ def _target(
             raise
         entry = TableEntry(uri, entry.properties, entry.storage_options)
     return entry, exists
+
+
+def _new_entry(catalog: Catalog, identifier: Identifier, mode: str) -> tuple[TableEntry, bool]:
+    """Return where a table that was not found will be, and whether it exists by now."""
+    try:
+        return catalog.namespace.new_table(identifier), False
+    except TableExistsError:
+        if mode == _CREATE:
+            raise
+        # Another client may have created the table that this statement replaces.
+        with suppress(TableNotFoundError):
+            return catalog.namespace.describe_table(identifier), True
+        raise
 
 
 def _register(catalog: Catalog, arguments: Mapping[str, Any], entry: TableEntry) -> None:

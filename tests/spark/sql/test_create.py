@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, ParseException
 
+from lance_spark import write_dataset
+from lance_spark.errors import TableExistsError, TableNotFoundError
+from lance_spark.namespace import TableEntry
+from lance_spark.namespace.directory import DirectoryNamespace
+from lance_spark.spark.catalog.create import stage_table
 from tests.spark.sql.catalogs import TestCatalog
 
 NAME = "created"
@@ -194,6 +200,52 @@ def test_one_of_several_statements_creates_a_table(catalog: TestCatalog, table: 
             assert {*conditions} <= {None, "LANCE_COMMIT_CONFLICT"}
         else:
             assert sorted(conditions, key=str) == [None, *["TABLE_OR_VIEW_ALREADY_EXISTS"] * 2]
+
+
+@pytest.mark.parametrize("name", ["overtaken", "space.overtaken"])
+@pytest.mark.parametrize("mode", ["create", "create_or_replace"])
+def test_another_client_creates_the_table_before_its_name_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, mode: str
+) -> None:
+    """CREATE OR REPLACE TABLE replaces that table; CREATE TABLE gets the error of a table."""
+    *namespace, table = name.split(".")
+    if namespace:
+        DirectoryNamespace(str(tmp_path)).create_namespace(tuple(namespace))
+    arguments = {
+        "catalog": {"root": str(tmp_path)},
+        "warehouse": str(tmp_path),
+        "default_provider": "lance",
+        "namespace": namespace,
+        "name": table,
+        "properties": {},
+        "partitions": [],
+        "constraints": [],
+        "mode": mode,
+    }
+    looked_for: list[tuple[str, ...]] = []
+    describe = DirectoryNamespace.describe_table
+
+    def overtaken(self: DirectoryNamespace, identifier: tuple[str, ...]) -> TableEntry:
+        looked_for.append(identifier)
+        if len(looked_for) > 1:
+            return describe(self, identifier)
+        with pytest.raises(TableNotFoundError) as error:
+            describe(self, identifier)
+        entry = self.new_table(identifier)
+        write_dataset(pa.table({"id": [1]}), entry.location)
+        self.register_table(identifier, entry)
+        raise error.value
+
+    monkeypatch.setattr(DirectoryNamespace, "describe_table", overtaken)
+    if mode == "create":
+        with pytest.raises(TableExistsError, match="overtaken exists already"):
+            stage_table(arguments)
+    else:
+        staged = stage_table(arguments)
+        assert staged["state"]["exists"]
+        monkeypatch.undo()
+        entry = DirectoryNamespace(str(tmp_path)).describe_table((*namespace, table))
+        assert staged["state"]["location"] == entry.location
 
 
 def test_columns_of_empty_arrays_and_maps(catalog: TestCatalog) -> None:
