@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 
 from tests.support.tables.beside_parquet import write_beside_parquet
 
@@ -112,3 +113,47 @@ def test_a_path_that_a_query_names_twice_is_one_table(
     assert scans(frame) == 1
     rows = spark.read.parquet(paths[1]).where("k < 20")
     assert values(frame) == values(rows.selectExpr("sum(k)", "max(x)"))
+
+
+#: Subqueries about rows that have no group.
+CORRELATED = [
+    "select id, (select count(*) from t b where b.k = a.id {}) from t a where id < 60",
+    "select id, (select count(x) + 1 from t b where b.k = a.id and x > 1 {}) from t a where id < 60",
+    "select id, (select sum(k) from t b where b.k = a.id {}) from t a where id < 60",
+    "select id from t a where id < 60 and 0 = (select count(*) from t b where b.k = a.id {})",
+]
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("group", ["", "group by k", "group by upper(word)", "group by 'constant'"])
+def test_counts_of_missing_groups(
+    spark: Any,
+    pushdown: Callable[..., None],
+    paths: tuple[str, str],
+    legacy: bool,
+    group: str,
+) -> None:
+    """A setting of Spark makes the count of a missing group 0, not null."""
+    pushdown(True, False)
+    setting = "spark.sql.optimizer.decorrelateSubqueryLegacyIncorrectCountHandling.enabled"
+    results = {}
+    spark.conf.set(setting, str(legacy).lower())
+    try:
+        for format_name, path in zip(("lance", "parquet"), paths, strict=True):
+            rows = spark.read.format(format_name).load(path).where("k > 20")
+            rows.createOrReplaceTempView("t")
+            results[format_name] = [outcome(spark, query.format(group)) for query in CORRELATED]
+    finally:
+        spark.conf.unset(setting)
+        spark.catalog.dropTempView("t")
+    assert results["lance"] == results["parquet"]
+    refused = "upper" in group
+    assert all(isinstance(rows, list) is not refused for rows in results["parquet"])
+
+
+def outcome(spark: Any, query: str) -> list[str] | str | None:
+    """Return the rows of a query, or the condition of its error."""
+    try:
+        return values(spark.sql(query))
+    except PySparkException as error:
+        return error.getCondition()

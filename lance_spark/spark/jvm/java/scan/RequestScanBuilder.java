@@ -213,6 +213,10 @@ public abstract class RequestScanBuilder
     if (functions.length == 0 && keys.length == 0) {
       return null;
     }
+    // Spark then looks for the aggregate of a correlated subquery, whose count is 0 for no rows.
+    if (keys.length > 0 && Settings.countsMissingGroups()) {
+      return null;
+    }
     Set names = new HashSet();
     List groups = new ArrayList();
     for (int i = 0; i < keys.length; i++) {
