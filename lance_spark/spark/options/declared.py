@@ -229,7 +229,8 @@ class ReadFields(TargetFields):
     driver_read_bytes: int = option(
         number(0),
         "the largest size in Spark of the columns that all scans of a query read while it is "
-        "planned, without tasks: 128 MiB by default, never if 0. Only with "
+        "planned, without tasks: 128 MiB by default, never if 0; at most 1 MiB for a query of "
+        "several tables. Only with "
         "[push-down](../explanation/push-down.md#small-queries)",
         DEFAULT_DRIVER_READ_BYTES,
     )

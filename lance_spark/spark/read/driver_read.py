@@ -9,7 +9,7 @@ stream:
 | rows without filters, or without nulls | they are at most 10,000 rows, of 4 MiB in Spark |
 | filtered rows, aggregates | at most 2,000 rows result, of 4 MiB in Spark; 10,000 if indexes show |
 | | how many; the columns to decode have at most `driver_read_bytes` in Spark (128 MiB by |
-| | default), with those that the driver has read for other scans of the query |
+| | default; 1 MiB in a query of several tables), with those of other scans of the query |
 | rows with keys of a MERGE | at most as many rows as keys and 1,000 more result, of 16 MiB in |
 | | Spark; the columns to decode have at most `driver_read_bytes` |
 | rows of a vector search | at most 10,000 rows result, of 4 MiB in Spark, of a search that |
@@ -27,6 +27,9 @@ are filtered in vain. A filter that only leaves out nulls counts as one that lea
 sample is read if the indexes of all filtered columns have shown how many rows are left, nor if a
 read of the filters' columns takes no more requests after one another than samples do: those of a
 store that have few bytes.
+
+The scans of a query are planned one after the other, and their tasks run at the same time. So in a
+query of several tables, the driver reads the small ones alone.
 """
 
 from __future__ import annotations
@@ -79,6 +82,8 @@ _ROWS_OF_A_GROUP = 8
 #: Samples must promise so many times the maximum: a few rows of chance are no promise.
 _SAMPLE_FACTOR = 4
 _MAX_BYTES = 4 * 1024 * 1024
+#: Bytes in Spark of the columns that are decoded for all scans of a query of several tables.
+_BYTES_OF_TABLES = 1024 * 1024
 #: Rows besides the number of keys, and bytes, of rows with keys of a MERGE.
 _ROWS_BESIDES_KEYS = 1_000
 _MAX_BYTES_OF_KEYS = 16 * 1024 * 1024
@@ -171,6 +176,8 @@ def _is_small(
     decoded = _decoded_fields(plan, partitions)
     rows = sum(task.num_rows for task in tasks)
     if decoded:
+        if plan.request.query is not None and not plan.request.keys:
+            budget = min(budget, _BYTES_OF_TABLES)
         bytes_read = _decoded_bytes(plan, partitions)
         if bytes_read is None or bytes_read + plan.request.spent > budget:
             return False

@@ -5,6 +5,7 @@ bounds.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,31 @@ def test_the_scans_of_a_query_share_the_bytes(
     assert counts(500_000) == (0, 3)
     assert counts(1_000_000) == counts(1_000_000) == (1, 2)
     assert counts(2_000_000) == (3, 0)
+
+
+def test_tasks_read_the_large_tables_of_a_query(
+    spark: Any, read: Callable[..., Any], local: Switch, table: str, tmp_path: Path
+) -> None:
+    """A column of each of these tables has 0.6 MB in Spark, and the driver reads 1 MiB."""
+    spark.range(40_000).selectExpr("id AS k").coalesce(1).write.format("lance").save(
+        f"{tmp_path}/o"
+    )
+    spark.range(40).selectExpr("id AS s").coalesce(1).write.format("lance").save(f"{tmp_path}/s")
+    other, small = (spark.read.format("lance").load(f"{tmp_path}/{name}") for name in "os")
+    filtered, few = read().where("id = 5"), other.where("k = 5")
+
+    def readers(frame: Any) -> list[str]:
+        """Return the operators that read the tables, in their order."""
+        scans = re.findall(r"(LocalTable|Batch)Scan.* table=\S*/(\w+)", plan_of(frame))
+        return sorted({f"{name}: {operator}" for operator, name in scans})
+
+    joined = filtered.join(few, filtered.id == few.k)
+    assert readers(joined) == ["o: Batch", "t: LocalTable"]
+    joined = joined.join(small, filtered.id == small.s)
+    assert readers(joined) == ["o: Batch", "s: LocalTable", "t: LocalTable"]
+    assert [tuple(row) for row in joined.select("id", "k", "s").collect()] == [(5, 5, 5)]
+    alone = filtered.join(small.where("s = 5"), filtered.id == small.s)
+    assert readers(alone) == ["s: LocalTable", "t: LocalTable"]
 
 
 @pytest.mark.sample(3)
