@@ -7,7 +7,7 @@ large than too small:
 | --- | --- |
 | numbers, dates, decimals, booleans | the size in Spark |
 | vectors | the number of elements times the size of one |
-| strings, bytes, lists, maps | 20, or thrice their bytes in the data files if that is more: each |
+| strings, bytes, lists, maps | 8, or thrice their bytes in the data files if that is more: each |
 | | such column counts for an equal share of the bytes of a row |
 | blobs | unknown: they are stored in other files |
 
@@ -122,7 +122,7 @@ def type_name(field: Field) -> str | None:
 # The estimated size in Spark of the rows of a scan, from the manifest alone.
 
 _ROW_OVERHEAD = 8
-_VARIABLE_WIDTH = 20.0
+_VARIABLE_WIDTH = 8.0
 #: Fragments whose file sizes are added up, spread evenly over all fragments.
 _SAMPLE = 1_000
 

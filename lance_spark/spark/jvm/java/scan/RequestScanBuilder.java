@@ -39,6 +39,13 @@ public abstract class RequestScanBuilder
         SupportsPushDownLimit,
         SupportsPushDownTopN,
         SupportsPushDownRequiredColumns {
+  /**
+   * The setting that makes the count of a correlated subquery with GROUP BY 0, not null, where there
+   * is no group.
+   */
+  private static final String COUNTS =
+      "spark.sql.optimizer.decorrelateSubqueryLegacyIncorrectCountHandling.enabled";
+
   /** Setting: whether an index may answer ORDER BY of a distance with LIMIT, with other rows. */
   private static final String APPROXIMATE = "spark.lance.nearest.approximate";
 
@@ -214,7 +221,7 @@ public abstract class RequestScanBuilder
       return null;
     }
     // Spark then looks for the aggregate of a correlated subquery, whose count is 0 for no rows.
-    if (keys.length > 0 && Settings.countsMissingGroups()) {
+    if (keys.length > 0 && Boolean.parseBoolean(SQLConf.get().getConfString(COUNTS, "false"))) {
       return null;
     }
     Set names = new HashSet();

@@ -41,16 +41,6 @@ final class Settings {
     return SQLConf.get().partitionOverwriteMode().toString().toLowerCase(Locale.ROOT);
   }
 
-  /**
-   * Returns whether the count of a correlated subquery with GROUP BY is 0, not null, where there is
-   * no group.
-   */
-  static boolean countsMissingGroups() {
-    String name =
-        "spark.sql.optimizer.decorrelateSubqueryLegacyIncorrectCountHandling.enabled";
-    return Boolean.parseBoolean(SQLConf.get().getConfString(name, "false"));
-  }
-
   /** Returns the values of the settings that this version of Spark has. */
   static Map ofSession() {
     Map values = new LinkedHashMap();
