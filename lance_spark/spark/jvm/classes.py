@@ -12,6 +12,7 @@ session/
     PythonCall, Errors      calls of Python functions, and their errors as Spark's exceptions
     PythonSource            the Python data source
     SharedSteps             its steps of planning, in one Python process
+    Interpreters            the Python of the driver, and that of tasks
     Snapshot                one version of each table per query
     Settings                settings of the session, for predicates in the text of options
     TimeZones               the zone of the session, for times without an offset

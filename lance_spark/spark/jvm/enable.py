@@ -49,6 +49,7 @@ from lance_spark.spark.jvm.shims.pyspark_names import (
     gateway_of,
     is_supported,
     java_conf,
+    java_context,
     java_error,
     java_session,
     jvm_of,
@@ -74,6 +75,13 @@ _REPLY = "lance_spark probe:"
 #: The folder of a module that Python runs first.
 _STARTUP = Path(__file__).parent / "startup"
 _SECONDS = 30
+#: Properties of the JVM, which `Interpreters.java` reads.
+_DRIVER_PYTHON, _TASKS_PYTHON = "org.lancespark.driverPython", "org.lancespark.tasksPython"
+_VARIABLE = "PYSPARK_PYTHON"
+_ADVICE = (
+    f"Set {_VARIABLE} in the environment, before Spark starts, to a Python that has the package, "
+    f"such as {sys.executable}, or install lance-spark there"
+)
 #: JVMs whose workers have the package.
 _checked: WeakSet[Any] = WeakSet()
 REDACTION_CONF = "spark.sql.redaction.options.regex"
@@ -171,10 +179,10 @@ def enable(
         redact(spark)
         _fill_fields(spark)
         return
-    check_worker_python(spark)
     redact(spark)
     _fill_fields(spark)
     _set_startup(spark)
+    _set_interpreters(spark)
     try:
         extension = extension_class(spark)
     except java_error() as error:
@@ -182,6 +190,7 @@ def enable(
         raise UnsupportedError(
             f"push-down is off: Spark {spark.version} cannot compile the rule ({cause})"
         ) from error
+    check_worker_python(spark, extension)
     extension.newInstance().apply(java_session(spark).extensions())
     if takes_jars(spark):
         _add_catalog(spark, catalog, options)
@@ -199,6 +208,17 @@ def _set_startup(spark: Any) -> None:
     """
     if _STARTUP.is_dir() and os.pathsep not in str(_STARTUP):
         jvm_of(spark).java.lang.System.setProperty(startup.PROPERTY, str(_STARTUP))
+
+
+def _set_interpreters(spark: Any) -> None:
+    """Tell `Interpreters.java` the programs of this driver, and of the tasks of its functions."""
+    programs = {_DRIVER_PYTHON: sys.executable}
+    # Without the variable, pyspark takes python3; settings may name another.
+    if _VARIABLE in os.environ:
+        programs[_TASKS_PYTHON] = spark.sparkContext.pythonExec
+    for name, program in programs.items():
+        if program:
+            jvm_of(spark).java.lang.System.setProperty(name, program)
 
 
 def _add_catalog(spark: Any, name: str, options: Mapping[str, str]) -> None:
@@ -286,48 +306,47 @@ def is_enabled(spark: SparkSession) -> bool:
     return bool(call_static(spark, extension, "isIn", extensions))
 
 
-def check_worker_python(spark: Any) -> None:
+def check_worker_python(spark: Any, extension: Any) -> None:
     """Check that Python workers on the driver can import this package, once for each JVM.
 
     - `spark`: A classic session, not a client of Spark Connect.
+    - `extension`: The class Extension of its JVM.
 
     Raises UnsupportedError: they cannot. The message names the setting.
     """
     gateway = gateway_of(spark)
     if gateway in _checked:
         return
-    name, path = _worker_python(spark)
-    python = shutil.which(name)
-    if python is None:
-        raise UnsupportedError(
-            f"Spark's workers run {name!r}, and the program is not found. {_advice()}"
-        )
-    missing = _missing_module(python, path)
-    if missing:
-        raise UnsupportedError(
-            f"Spark's workers run {python}, which has no module {missing}: Spark would not find "
-            f"the format lance (DATA_SOURCE_NOT_FOUND), or its workers would end. {_advice()}"
-        )
+    names, path = _worker_pythons(spark, extension)
+    for name in names:
+        python = shutil.which(name)
+        if python is None:
+            raise UnsupportedError(
+                f"Spark's workers run {name!r}, and the program is not found. {_ADVICE}"
+            )
+        missing = _missing_module(python, path)
+        if missing:
+            raise UnsupportedError(
+                f"Spark's workers run {python}, which has no module {missing}: Spark would not "
+                f"find the format lance (DATA_SOURCE_NOT_FOUND), or its workers would end. "
+                f"{_ADVICE}"
+            )
     _checked.add(gateway)
 
 
-def _worker_python(spark: Any) -> tuple[str, str | None]:
-    """Return the interpreter that Spark looks for formats with, and its PYTHONPATH."""
-    jvm = jvm_of(spark)
-    module = getattr(jvm.org.apache.spark.api.python, "PythonUtils$")
-    python = getattr(module, "MODULE$").defaultPythonExec()
-    return str(python), jvm.java.lang.System.getenv("PYTHONPATH")
+def _worker_pythons(spark: Any, extension: Any) -> tuple[list[str], str]:
+    """Return the programs of Spark's Python workers on this machine, and their PYTHONPATH."""
+    context = java_context(spark)
+    driver, path, tasks = call_static(spark, extension, "interpreters", context)
+    return list(dict.fromkeys(filter(None, (driver, tasks)))), str(path)
 
 
-def _missing_module(python: str, path: str | None) -> str:
+def _missing_module(python: str, path: str) -> str:
     """Return the name of a module that an interpreter does not find; empty if it finds all."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    if path is not None:
-        environment["PYTHONPATH"] = path
     try:
         output = subprocess.run(  # noqa: S603 - the program that Spark runs
             [python, "-c", _PROBE],
-            env=environment,
+            env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,
             timeout=_SECONDS,
@@ -338,25 +357,6 @@ def _missing_module(python: str, path: str | None) -> str:
         return ""
     lines = [line for line in output.splitlines() if line.startswith(_REPLY)]
     return lines[-1].removeprefix(_REPLY).strip().partition(",")[0] if lines else ""
-
-
-def _advice() -> str:
-    if "lance_spark" in sys.modules and _is_of_archive(sys.modules["lance_spark"].__file__):
-        # The interpreter may be the right one: the workers on the driver get no such files.
-        return (
-            "The package of this program is a file of --py-files, which these workers do not get: "
-            "pass an environment that has the package by --archives, and set PYSPARK_PYTHON to its "
-            "Python, or install lance-spark"
-        )
-    return (
-        "Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the "
-        f"package, such as {sys.executable}, or install lance-spark there"
-    )
-
-
-def _is_of_archive(file: str | None) -> bool:
-    """Return whether a module comes from an archive, or from a folder of Spark's files."""
-    return file is not None and (".zip/" in file or ".egg/" in file or "/userFiles-" in file)
 
 
 def redact(spark: SparkSession) -> None:

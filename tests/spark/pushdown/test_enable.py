@@ -18,7 +18,7 @@ import pytest
 from lance_spark import __version__
 from lance_spark.errors import UnsupportedError
 from lance_spark.spark.jvm import enable
-from lance_spark.spark.jvm.classes import write_jar
+from lance_spark.spark.jvm.classes import extension_class, write_jar
 from tests.support.spark.processes import ROOT, environment
 
 ENABLE = """
@@ -114,7 +114,7 @@ def test_the_worker_python_is_checked_once(spark: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(enable.subprocess, "run", run)
     enable._checked.discard(spark.sparkContext._gateway)
     for _ in range(3):
-        enable.check_worker_python(spark)
+        enable.check_worker_python(spark, extension_class(spark))
     assert len(runs) == 1
 
 
@@ -122,7 +122,7 @@ def test_a_missing_program_is_reported(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     nowhere = str(tmp_path / "python")
-    monkeypatch.setattr(enable, "_worker_python", lambda spark: (nowhere, os.defpath))
+    monkeypatch.setattr(enable, "_worker_pythons", lambda *_: ([nowhere], os.defpath))
     enable._checked.discard(spark.sparkContext._gateway)
     with pytest.raises(UnsupportedError, match="PYSPARK_PYTHON"):
-        enable.check_worker_python(spark)
+        enable.check_worker_python(spark, None)

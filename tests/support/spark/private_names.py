@@ -91,6 +91,8 @@ FIELDS: dict[str, tuple[str | Since, ...]] = {
     "PREDICATE": (f"{_EXPRESSIONS}.If",),
     "PROJECTIONS": (f"{_PLANS}.Expand",),
     "PROJECT_LIST": (f"{_PLANS}.Project",),
+    "PYTHON_EXEC": (_FUNCTION,),
+    "PYTHON_INCLUDES": (_FUNCTION,),
     "PYTHON_VER": (_FUNCTION,),
     "QUERY": (*_WRITES, _INSERT_ONLY, _INSERT),
     "RANKING_EXPRESSION": (_NEAREST,),

@@ -27,7 +27,8 @@ def attached_session(driver: Mapping[str, Any]) -> Iterator[Any]:
     Parameters
     ----------
     driver : mapping
-        ``port``, ``secret`` and ``token`` of the call.
+        ``port``, ``secret`` and ``token`` of the call; the program ``python`` and the ``archives``
+        of modules for tasks.
     """
     environment, path = dict(os.environ), list(sys.path)
     is_main = threading.current_thread() is threading.main_thread()
@@ -38,6 +39,7 @@ def attached_session(driver: Mapping[str, Any]) -> Iterator[Any]:
         try:
             session = _entered(gateway, driver["token"])
             context = pyspark_names.context_of(gateway, session)
+            pyspark_names.set_tasks(context, driver["python"], driver["archives"])
             _set_startup(gateway, context)
             yield pyspark_names.session_of(context, session)
         finally:

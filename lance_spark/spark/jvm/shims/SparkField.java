@@ -52,6 +52,8 @@ final class SparkField {
   static final SparkField PREDICATE = new SparkField("predicate");
   static final SparkField PROJECTIONS = new SparkField("projections");
   static final SparkField PROJECT_LIST = new SparkField("projectList");
+  static final SparkField PYTHON_EXEC = new SparkField("pythonExec");
+  static final SparkField PYTHON_INCLUDES = new SparkField("pythonIncludes");
   static final SparkField PYTHON_VER = new SparkField("pythonVer");
   static final SparkField QUERY = new SparkField("query");
   static final SparkField RANKING_EXPRESSION = new SparkField("rankingExpression");

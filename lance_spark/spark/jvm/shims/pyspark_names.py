@@ -6,7 +6,7 @@ The functions take objects of pyspark as `Any`: it has no type annotations for w
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,9 +82,14 @@ def java_session(spark: Any) -> Any:
     return spark._jsparkSession
 
 
+def java_context(spark: Any) -> Any:
+    """Return the SparkContext of Java."""
+    return spark.sparkContext._jsc.sc()
+
+
 def java_conf(spark: Any) -> Any:
     """Return the settings of the application, which sessions of `newSession()` start with."""
-    return spark.sparkContext._jsc.sc().conf()
+    return java_context(spark).conf()
 
 
 def java_frame(frame: Any) -> Any:
@@ -197,6 +202,12 @@ def context_of(gateway: Any, session: Any) -> Any:
     context = gateway.jvm.JavaSparkContext(session.sparkContext())
     conf = SparkConf(_jvm=gateway.jvm, _jconf=context.getConf())
     return SparkContext(gateway=gateway, jsc=context, conf=conf)
+
+
+def set_tasks(context: Any, python: str, archives: Sequence[str]) -> None:
+    """Set the program of the tasks of a context, and the names of their archives of modules."""
+    context.pythonExec = python
+    context._python_includes = list(archives)
 
 
 def session_of(context: Any, session: Any) -> Any:

@@ -80,6 +80,8 @@ public final class SessionCallback implements Runnable {
       driver.put("port", Integer.valueOf(server.getListeningPort()));
       driver.put("secret", server.secret());
       driver.put("token", token);
+      driver.put("python", Interpreters.ofTasks(session.sparkContext()));
+      driver.put("archives", Interpreters.archives(session.sparkContext()));
       arguments.put("driver", driver);
       thread.setDaemon(true);
       thread.start();

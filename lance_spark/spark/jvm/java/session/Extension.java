@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.WeakHashMap;
 import org.apache.spark.SparkBuildInfo;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.classic.SparkSession;
 import scala.runtime.AbstractFunction1;
@@ -102,6 +103,16 @@ public class Extension extends AbstractFunction1 {
   /** Returns whether sessions with these extensions have the rule. */
   public static boolean isIn(Object extensions) {
     return SEEN.contains(extensions);
+  }
+
+  /**
+   * Returns the program of the driver's Python, its PYTHONPATH, and the program of tasks: null if
+   * executors of other machines run it.
+   */
+  public static Object interpreters(Object context) {
+    SparkContext spark = (SparkContext) context;
+    String tasks = spark.isLocal() ? Interpreters.ofTasks(spark) : null;
+    return new String[] {Interpreters.ofDriver(spark), Interpreters.path(spark), tasks};
   }
 
   /** Adds what sessions take only when they start to a session that runs already. */

@@ -3,6 +3,7 @@ package org.lancespark;
 import java.io.File;
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.spark.SparkContext;
 import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
@@ -22,8 +23,6 @@ public class PythonSource extends PythonDataSourceV2 {
   /** The property of the JVM that names the folder of `sitecustomize.py`, if there is one. */
   private static final String STARTUP = "org.lancespark.startup";
 
-  private static final String PATH = "PYTHONPATH";
-
   public PythonDataSourceCreationResult getOrCreateDataSourceInPython(
       String name, CaseInsensitiveStringMap options, Option schema) {
     Map all = TimeZones.added(options.asCaseSensitiveMap());
@@ -31,18 +30,18 @@ public class PythonSource extends PythonDataSourceV2 {
   }
 
   public UserDefinedPythonDataSource source() {
+    SparkContext context = SharedSteps.active();
     PythonFunction shared = SharedSteps.function();
     Map variables = new HashMap(shared.envVars());
+    String path = Interpreters.path(context);
     String startup = System.getProperty(STARTUP);
-    String path = (String) variables.get(PATH);
-    if (startup != null && path != null) {
-      // Last, so that a module of the user comes first. Spark's own folders come before all.
-      variables.put(PATH, path + File.pathSeparator + startup);
-    }
+    // Last, so that a module of the user comes first. Spark's own folders come before all.
+    variables.put(
+        Interpreters.PATH, startup == null ? path : path + File.pathSeparator + startup);
+    SparkField[] fields = {SparkField.ENV_VARS, SparkField.PYTHON_INCLUDES};
+    Object[] values = {variables, Interpreters.archives(context)};
     try {
-      Object[] values = {variables};
-      return SharedSteps.of(
-          (PythonFunction) SparkShims.copy(shared, new SparkField[] {SparkField.ENV_VARS}, values));
+      return SharedSteps.of((PythonFunction) SparkShims.copy(shared, fields, values));
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
     }

@@ -2,12 +2,14 @@ package org.lancespark;
 
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
+import java.util.Collections;
+import java.util.HashMap;
 import java.util.Map;
 import net.razorvine.pickle.Pickler;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkContext$;
 import org.apache.spark.api.python.PythonFunction;
-import org.apache.spark.api.python.PythonUtils$;
+import org.apache.spark.api.python.SimplePythonFunction;
 import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap;
 import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap$;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
@@ -51,14 +53,24 @@ public class SharedSteps extends UserDefinedPythonDataSource {
   }
 
   /**
-   * Returns the function of the class. Spark would start a daemon that looks for the data sources of
-   * all packages, and pickles this class.
+   * Returns the function of the class, for the driver. Spark would start a daemon that looks for the
+   * data sources of all packages, and pickles this class.
    */
   static synchronized PythonFunction function() {
-    String current = active().applicationId();
+    SparkContext context = active();
+    String current = context.applicationId();
     if (!current.equals(application)) {
+      String program = Interpreters.ofDriver(context);
       try {
-        function = PythonUtils$.MODULE$.createPythonFunction(CLASS.getBytes("US-ASCII"));
+        function =
+            new SimplePythonFunction(
+                CLASS.getBytes("US-ASCII"),
+                new HashMap(),
+                Collections.emptyList(),
+                program,
+                Interpreters.version(program, Interpreters.path(context)),
+                Collections.emptyList(),
+                null);
       } catch (java.io.UnsupportedEncodingException e) {
         throw new IllegalStateException(e);
       }
@@ -67,9 +79,9 @@ public class SharedSteps extends UserDefinedPythonDataSource {
     return function;
   }
 
-  /** Returns a source of a function. Without daemons, each step is a process of its own anyway. */
+  /** Returns a source of a function. */
   static UserDefinedPythonDataSource of(PythonFunction function) {
-    return usesDaemon() ? new SharedSteps(function) : new UserDefinedPythonDataSource(function);
+    return new SharedSteps(function);
   }
 
   private static boolean usesDaemon() {
@@ -78,7 +90,7 @@ public class SharedSteps extends UserDefinedPythonDataSource {
   }
 
   /** Returns the context, and makes none, as Spark's method for it would. */
-  private static SparkContext active() {
+  static SparkContext active() {
     Option context = SparkContext$.MODULE$.getActive();
     if (context.isEmpty()) {
       throw new IllegalStateException("the Spark context has stopped");
@@ -90,9 +102,19 @@ public class SharedSteps extends UserDefinedPythonDataSource {
     return of(function);
   }
 
-  /** Executors get Spark's own class: they plan nothing, and may not have this one. */
+  /**
+   * Executors get Spark's own class: they plan nothing, and may not have this one. Its tasks have a
+   * program of their own.
+   */
   protected Object writeReplace() {
-    return new UserDefinedPythonDataSource(dataSourceCls());
+    Object[] program = {Interpreters.ofTasks(active())};
+    SparkField[] field = {SparkField.PYTHON_EXEC};
+    try {
+      return new UserDefinedPythonDataSource(
+          (PythonFunction) SparkShims.copy(dataSourceCls(), field, program));
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
   }
 
   public PythonDataSourceCreationResult createDataSourceInPython(
@@ -138,6 +160,10 @@ public class SharedSteps extends UserDefinedPythonDataSource {
   }
 
   private static Object run(PythonFunction source, PythonPlannerRunner step) {
+    if (!usesDaemon()) {
+      // Each step is a process of its own anyway.
+      return step.runInPython(false);
+    }
     String module = step.workerModule();
     String name = module.substring(module.lastIndexOf('.') + 1);
     Object[] version = {name + " " + source.pythonVer()};
