@@ -133,6 +133,8 @@ import zipfile
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib import resources
+from importlib.resources.abc import Traversable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -338,9 +340,10 @@ _INSTALLED_JAR = "lance-spark-classes.jar"
 #: Code for a version of Spark and later versions.
 _BLOCK = re.compile(r"/\* since (\d+\.\d+)\n(.*?)since \1 \*/", re.DOTALL)
 
-_FOLDER = Path(__file__).parent / "java"
+#: Folders of the installed package, or of an archive that has it.
+_FOLDER = resources.files(__package__) / "java"
 #: What is private in Spark: sources for all releases, and a folder for each release.
-_SHIMS = Path(__file__).parent / "shims"
+_SHIMS = resources.files(__package__) / "shims"
 #: The earliest time that a zip file can hold: equal sources make equal jars.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -371,13 +374,25 @@ def class_jar(
 def sources_of(version: str, files: Collection[str] | None = None) -> dict[str, str]:
     """Return the texts of the sources for a version of Spark, by the names of their classes."""
     release = ".".join(version.split(".")[:2])
-    folders = (_FOLDER.rglob("*.java"), _SHIMS.glob("*.java"), _SHIMS.glob(f"{release}/*.java"))
-    paths = sorted(path for path in chain(*folders) if not files or path.name in files)
+    folders = (_FOLDER, *_entries(_FOLDER), _SHIMS, _SHIMS / release)
+    paths = {
+        path.name: path
+        for path in chain.from_iterable(map(_entries, folders))
+        if path.name.endswith(".java") and (not files or path.name in files)
+    }
     replace = partial(_block, version)
-    texts = {path.name: _BLOCK.sub(replace, path.read_text(encoding="utf-8")) for path in paths}
+    texts = {
+        name: _BLOCK.sub(replace, path.read_text(encoding="utf-8"))
+        for name, path in sorted(paths.items())
+    }
     if not files:
         texts[constants.FILE] = constants.java_source(PACKAGE)
     return {f"{PACKAGE.replace('.', '/')}/{name}": text for name, text in texts.items()}
+
+
+def _entries(folder: Traversable) -> list[Traversable]:
+    """Return the files and folders in a folder; none of what is no folder."""
+    return list(folder.iterdir()) if folder.is_dir() else []
 
 
 def _block(version: str, match: re.Match[str]) -> str:
