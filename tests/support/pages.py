@@ -91,23 +91,34 @@ def run_sql(code: str, spark: Any) -> str:
     return str(result._show_string(20, True)) if result.columns else ""
 
 
-def run_page(page: Path, namespace: dict[str, Any], folder: Path, tool: str | None = None) -> None:
+def run_page(
+    page: Path,
+    namespace: dict[str, Any],
+    folder: Path | str,
+    tool: str | None = None,
+    checkpoints: Path | str | None = None,
+) -> None:
     """Run the blocks of a page, and compare what they print with the page.
 
     Parameters
     ----------
     namespace : dict
         The names that the page may use, the session `spark` among them.
-    folder : Path
+    folder : Path or str
         Stands for the folder `/data/` of the page.
     tool : str, optional
         Run the blocks of this tool alone.
+    checkpoints : Path or str, optional
+        Stands for the folder of the checkpoints: `folder` by default.
     """
+    folders = {"/data/checkpoint": f"{checkpoints or folder}/checkpoint", "/data/": f"{folder}/"}
     for block in blocks_of(page):
         if block.language not in ("python", "sql") or block.since > SPARK:
             continue
         place = f"{page.relative_to(ROOT)}:{block.line}"
-        code = block.code.replace("/data/", f"{folder}/")
+        code = block.code
+        for name, path in folders.items():
+            code = code.replace(name, path)
         if block.reason is not None or block.tool != tool:
             if block.language == "python":
                 compile(code, place, "exec")
