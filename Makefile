@@ -13,7 +13,7 @@ PYSPARKS ?= 4.0 4.1 4.2 4.3
 # Tests start hundreds of Python processes, each of which would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-long test-pyspark test-tools test-spark-suites lint format proto pages docs bench bench-tpch bench-tpcds bench-hits java java-check dist clean
+.PHONY: demo test test-fast test-long test-pyspark test-tools test-cluster test-spark-suites lint format proto pages docs bench bench-tpch bench-tpcds bench-hits java java-check dist clean
 
 demo: java $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
@@ -62,6 +62,11 @@ test-pyspark: java
 # the results that the page docs/howto/other-tools.md shows.
 test-tools: java
 	$(PYTHON) -m tests.tools $(TOOLS)
+
+# Spark programs on a standalone cluster whose workers see none of the driver's files, with executors
+# that are killed; CASES=archives chooses. Linux, with the rights of root. See tests/cluster/__main__.py.
+test-cluster: java $(VENV)/.test
+	$(BIN)/python -m tests.cluster $(CASES)
 
 # Tests of Spark's source with Lance in place of Parquet, and with Parquet. SPARK_SOURCE is a checkout of
 # Spark at the tag of the installed pyspark; SUITES='inputs/group-by.sql pyspark.sql.tests.test_types'

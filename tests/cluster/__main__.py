@@ -117,11 +117,12 @@ class Place:
         """Wait for a program, which must succeed."""
         try:
             code = process.wait(SECONDS)
-        except subprocess.TimeoutExpired:
+        except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
-            code = process.wait()
-        log = (self.folder / "driver" / f"log-{self.runs}").read_text(errors="replace")
-        assert code == 0, log[max(log.rfind("Traceback"), 0) :][:6000]
+            process.wait()
+            raise
+        log = self.folder / "driver" / f"log-{self.runs}"
+        assert code == 0, f"code {code}: {log.read_text(errors='replace')[-2000:]}"
 
     def run(
         self,

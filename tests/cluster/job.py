@@ -135,7 +135,7 @@ def changes(spark: SparkSession, root: str, shared: Path) -> None:
         check(spark.read.format("lance").load(f"{root}/copy.lance"), expected)
     with step("index builds"):
         spark.sql("CREATE INDEX by_id ON lance.t (id)")
-        spark.sql("CREATE INDEX words ON lance.t USING inverted (text)")
+        spark.sql("CREATE INDEX words ON lance.t USING inverted (text) OPTIONS (stem = false)")
         spark.sql(
             "CREATE INDEX near ON lance.t USING ivf_pq (vector) "
             "OPTIONS (num_partitions = 4, num_sub_vectors = 8, metric = 'l2')"

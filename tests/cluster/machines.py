@@ -141,19 +141,23 @@ def running(
         made.mkdir()
     web = ("--webui-port", "0")
     commands = [
-        ["master.Master", "--host", "127.0.0.1", "--port", str(port), *web],
+        ["master.Master", "--port", str(port), *web],
         *(
             [
-                *("worker.Worker", "--host", "127.0.0.1", "--cores", "2", "--memory", "3g"),
-                *(*web, "--work-dir", str(made / "work"), master),
+                *("worker.Worker", master, "--cores", "2", "--memory", "3g"),
+                *(*web, "--work-dir", str(made / "work")),
             ]
             for made in folders[1:]
         ),
     ]
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        for made, command in zip(folders, commands, strict=True):
+        for number, (made, command) in enumerate(zip(folders, commands, strict=True), 1):
             others = [other for other in folders if other != made]
+            # Executors of one host read one another's files without a request.
+            host = f"127.0.0.{number}"
+            command += ["--host", host]
+            variables = {**variables, "SPARK_LOCAL_IP": host}
             processes.append(_started(machine, made, [*hidden, *others], command, variables))
             if len(processes) == 1:
                 wait_for(port)
@@ -202,7 +206,6 @@ def _started(
                 "SPARK_HOME": str(machine.home),
                 "SPARK_SCALA_VERSION": scala,
                 "SPARK_LOCAL_DIRS": str(folder / "local"),
-                "SPARK_LOCAL_IP": "127.0.0.1",
                 "HOME": str(folder),
                 **variables,
             },
