@@ -41,6 +41,8 @@ DYNAMIC = {
     "spark.dynamicAllocation.executorIdleTimeout": "2s",
     "spark.decommission.enabled": "true",
     "spark.storage.decommission.enabled": "true",
+    # Its tasks do not end in time.
+    "spark.executor.decommission.forceKillTimeout": "3s",
 }
 
 

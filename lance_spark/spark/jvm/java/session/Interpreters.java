@@ -46,23 +46,25 @@ final class Interpreters {
   }
 
   /**
-   * Returns the program for steps of planning: the one by which spark-submit runs a driver in
-   * Python. If this machine does not have it, the program that has called `enable`.
+   * Returns the program for steps of planning: the first that this machine has of those by which
+   * spark-submit runs a driver in Python, or the program that has called `enable`.
    */
   static String ofDriver(SparkContext context) {
     String[] given = {
       setting(context, "spark.pyspark.driver.python"),
       setting(context, "spark.pyspark.python"),
       System.getenv("PYSPARK_DRIVER_PYTHON"),
-      System.getenv("PYSPARK_PYTHON")
+      System.getenv("PYSPARK_PYTHON"),
+      System.getProperty(CALLER)
     };
-    String caller = System.getProperty(CALLER);
+    String first = null;
     for (int i = 0; i < given.length; i++) {
-      if (given[i] != null) {
-        return caller == null || isFound(given[i]) ? given[i] : caller;
+      if (given[i] != null && isFound(given[i])) {
+        return given[i];
       }
+      first = first == null ? given[i] : first;
     }
-    return DEFAULT;
+    return first == null ? DEFAULT : first;
   }
 
   private static String setting(SparkContext context, String name) {
