@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.spark.processes import PYSPARK, ROOT, SHORT_LIVED
+from tests.support.spark.processes import ROOT, SHORT_LIVED, make_home
 from tests.support.stores.azurite import free_port
 
 WORKERS = 2
@@ -73,8 +73,7 @@ def make_machine(folder: Path, driver: Path) -> Machine:
     )
     python = str(machine.installed / "bin" / "python")
     if not machine.installed.exists():
-        for name in ("bin", "jars", "python/lib"):
-            shutil.copytree(PYSPARK / name, machine.home / name, copy_function=_link)
+        copy_home(machine.home)
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         needed = [text for text in project["dependencies"] if not text.startswith(NOT_INSTALLED)]
         needed += [*project["optional-dependencies"]["s3"], "pandas<3"]
@@ -88,6 +87,23 @@ def make_machine(folder: Path, driver: Path) -> Machine:
     # A wheel is a zip of the package.
     wheel.rename(machine.zipped)
     return machine
+
+
+def copy_home(home: Path) -> None:
+    """Make a home of Spark, whose Python processes start quickly, as `make_home` does, without
+    links to the installed one.
+    """
+    linked = make_home(home.with_name("linked"))
+    shutil.copytree(
+        linked,
+        home,
+        copy_function=_link,
+        # What pyspark has beside its modules.
+        ignore=lambda folder, names: (
+            {"jars", "python", "bin"} & set(names) if Path(folder).name == "pyspark" else ()
+        ),
+    )
+    shutil.rmtree(linked)
 
 
 def _link(source: str, target: str) -> None:
