@@ -92,7 +92,7 @@ def _check_digits(values: Any) -> None:
 
 
 def _as_float16(values: Any) -> Any:
-    """Return numbers as NumPy's float16, which pyarrow 16 can convert to float16."""
+    """Return numbers as NumPy's float16, which pyarrow 19 can convert to float16."""
     if isinstance(values, pa.Array | np.ndarray):
         return values
     # `check_exact` refuses values that become infinite.

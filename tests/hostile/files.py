@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lance_spark.proto import file2_pb2, file_pb2, table_pb2
 from tests.hostile.mutate import NUMBERS, nodes, worse_bytes, worsen
+from tests.support.descriptors import is_repeated
 
 _FOOTER = struct.Struct("<QQQIIHH4s")
 _PAIR = struct.Struct("<QQ")
@@ -153,7 +154,7 @@ def _counts(message: Any, good: int, rows: int) -> None:
     if not good:
         return
     for field, value in message.ListFields():
-        if not field.is_repeated and type(value) is int and value == good:
+        if not is_repeated(field) and type(value) is int and value == good:
             with contextlib.suppress(ValueError):
                 setattr(message, field.name, rows)
 

@@ -14,6 +14,7 @@ from pyroaring import BitMap
 
 # This import registers all messages.
 from tests.proto.containers import NESTED
+from tests.support.descriptors import is_repeated
 
 Mutate = Callable[[bytes, random.Random], bytes]
 
@@ -191,9 +192,9 @@ def nodes(message: Message, store: Callable[[], None] = lambda: None) -> Iterato
         if _is_map(field):
             continue
         if field.type == FieldDescriptor.TYPE_MESSAGE:
-            for item in value if field.is_repeated else (value,):
+            for item in value if is_repeated(field) else (value,):
                 yield from nodes(item, store)
-        elif field.type == FieldDescriptor.TYPE_BYTES and not field.is_repeated:
+        elif field.type == FieldDescriptor.TYPE_BYTES and not is_repeated(field):
             inner = _of_bytes(message, field.name, value)
             if inner is not None:
                 yield from nodes(inner, _setter(message, field.name, inner, store))
@@ -279,7 +280,7 @@ def _worsen(message: Message, rng: random.Random, spared: tuple[str, ...]) -> No
         return
     if _is_map(field):
         _fill_map(message, field, rng)
-    elif field.is_repeated:
+    elif is_repeated(field):
         _repeat(getattr(message, name), field, rng)
     elif field.type == FieldDescriptor.TYPE_MESSAGE:
         inner = getattr(message, name)
@@ -297,7 +298,7 @@ def _nest(message: Message, rng: random.Random) -> None:
     """Put a message into itself, again and again."""
     message_name = message.DESCRIPTOR.full_name
     for field in message.DESCRIPTOR.fields:
-        if field.type != FieldDescriptor.TYPE_MESSAGE or field.is_repeated:
+        if field.type != FieldDescriptor.TYPE_MESSAGE or is_repeated(field):
             continue
         path = [field.name]
         inner = field.message_type
@@ -318,7 +319,7 @@ def _nest(message: Message, rng: random.Random) -> None:
 
 def _holds(field: FieldDescriptor, message_name: str) -> bool:
     inner = field.message_type
-    return inner is not None and inner.full_name == message_name and not field.is_repeated
+    return inner is not None and inner.full_name == message_name and not is_repeated(field)
 
 
 def _repeat(values: Any, field: FieldDescriptor, rng: random.Random) -> None:

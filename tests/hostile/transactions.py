@@ -14,6 +14,7 @@ from lance_spark.table.commit.transaction import Transaction, decode
 from lance_spark.table.manifest import codec as manifest_file
 from tests.hostile import corpus
 from tests.hostile.guard import worse_of
+from tests.support.descriptors import is_repeated
 
 _DEPTH = 6
 
@@ -76,8 +77,8 @@ def _fill(message: Any, known: dict[str, Message], depth: int) -> None:
         elif inner is not None:
             value = getattr(message, field.name)
             if depth < _DEPTH:
-                _fill(value.add() if field.is_repeated else value, known, depth + 1)
-        elif field.is_repeated:
+                _fill(value.add() if is_repeated(field) else value, known, depth + 1)
+        elif is_repeated(field):
             getattr(message, field.name).append(_plain(field))
         else:
             setattr(message, field.name, _plain(field))

@@ -29,6 +29,7 @@ from lance_spark.errors import LanceError
 from lance_spark.file.reader import FileReader
 from lance_spark.proto import encodings_v2_0_pb2, encodings_v2_1_pb2, encodings_v2_3_pb2
 from lance_spark.storage.store import ObjectStore
+from tests.support.descriptors import is_repeated
 from tests.support.interop.tables import (
     NESTED,
     PATTERNS,
@@ -277,7 +278,7 @@ def _names(message: Message) -> Iterator[str]:
     for field, value in message.ListFields():
         if field.message_type is None:
             continue
-        for part in value if field.is_repeated else [value]:
+        for part in value if is_repeated(field) else [value]:
             if field.containing_oneof is not None or field.message_type.name.endswith("Layout"):
                 yield field.message_type.name
             yield from _names(part)

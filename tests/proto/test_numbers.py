@@ -32,6 +32,7 @@ from lance_spark.proto import (
     transaction_pb2,
 )
 from tests.proto.containers import ManifestFile
+from tests.support.descriptors import is_repeated
 
 Ask = Callable[[bytes], str]
 
@@ -119,7 +120,7 @@ def check_field(
         yield f"{field.full_name} = {field.number} is {wire(field)}; pylance says {answer!r}"
     elif wire(field) == "Varint":
         packed = "invalid wire type" not in ask(wrap(delimited(field.number, b"\1")))
-        if packed != field.is_repeated:
+        if packed != is_repeated(field):
             yield f"{field.full_name}: pylance has it {'repeated' if packed else 'once'}"
     elif field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
         yield check_bytes_or_string(field, wrap, ask)

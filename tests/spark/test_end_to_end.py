@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as fn
@@ -135,11 +136,13 @@ def test_tables_of_pylance_are_read(read: Read, tmp_path: Path) -> None:
         {
             "u8": pa.array([255, None], pa.uint8()),
             "u64": pa.array([2**63 - 1, None], pa.uint64()),
-            "half": pa.array([1.5, None], pa.float16()),
+            "half": pa.array([1.5, None]).cast(pa.float16()),
             "ints": pa.array([[1, 2], None], pa.list_(pa.uint8(), 2)),
             "big": pa.array(["x", None], pa.large_string()),
             "at": pa.array([1_000, None], pa.timestamp("ns", "UTC")),
-            "nested": pa.array([{"a": [1.0]}, None], pa.struct([("a", pa.list_(pa.float16()))])),
+            "nested": pa.array(
+                [{"a": [np.float16(1)]}, None], pa.struct([("a", pa.list_(pa.float16()))])
+            ),
         }
     )
     lance.write_dataset(table, str(tmp_path / "t.lance"))
@@ -191,7 +194,8 @@ def test_a_copy_through_spark_keeps_vectors(read: Read, write: Write, tmp_path: 
             ("raw", pa.binary(2)),
         ]
     )
-    data = pa.table([[[1, 2, 3], None], [[0.5, 1.0], [2.0, 4.0]], [b"ab", b"cd"]], schema=schema)
+    halves = list(np.array([[0.5, 1.0], [2.0, 4.0]], np.float16))
+    data = pa.table([[[1, 2, 3], None], halves, [b"ab", b"cd"]], schema=schema)
     lance.write_dataset(data, str(tmp_path / "t.lance"))
     write(read(), path=str(tmp_path / "copy.lance"))
     copy = lance.dataset(str(tmp_path / "copy.lance"))

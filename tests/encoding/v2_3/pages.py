@@ -16,6 +16,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 from lance_spark.proto import encodings_v2_3_pb2 as pb
 from lance_spark.proto import file2_pb2
+from tests.support.descriptors import is_repeated
 from tests.support.interop.tables import with_nulls
 
 SPARSE = {"lance-encoding:structural-encoding": "sparse"}
@@ -94,7 +95,7 @@ def _walk(message: Message) -> Iterator[Message]:
     yield message
     for field, value in message.ListFields():
         if field.message_type is not None:
-            for inner in value if field.is_repeated else [value]:
+            for inner in value if is_repeated(field) else [value]:
                 yield from _walk(inner)
 
 

@@ -37,7 +37,7 @@ def rows(ids: np.ndarray, version: str = "stable") -> pa.Table:
             "g": pa.array(f.astype(np.float32), mask=ids % 50 == 3),
             "s": pa.array(words, mask=ids % 11 == 4),
             "few": pa.array(few, mask=ids % 13 == 0),
-            "big": pa.array(words, pa.large_string()),
+            "big": pa.array(words).cast(pa.large_string()),
             "raw": pa.array([word.encode() for word in words]),
             "fix": pa.array([word.encode() for word in words], pa.binary(6)),
             "flag": pa.array(ids % 1000 == 1, mask=ids % 10 == 0),

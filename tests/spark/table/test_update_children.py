@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -24,10 +25,10 @@ STRUCT = pa.struct(
     ]
 )
 ROWS: list[dict[str, Any] | None] = [
-    {"a": 1, "in.ner": {"x`y": 1, "t": "one"}, "half": 1.5},
+    {"a": 1, "in.ner": {"x`y": 1, "t": "one"}, "half": np.float16(1.5)},
     None,
     {"a": None, "in.ner": None, "half": None},
-    {"a": 4, "in.ner": {"x`y": None, "t": None}, "half": 4.0},
+    {"a": 4, "in.ner": {"x`y": None, "t": None}, "half": np.float16(4)},
 ]
 NOTHING = {"a": None, "in.ner": None, "half": None}
 

@@ -145,7 +145,9 @@ TYPES: dict[str, pa.Array] = {
     "struct of lists": pa.array([{"x": [1, None]}, {"x": None}, {"x": []}]),
     "struct of structs": pa.array([{"x": {"y": 1}}, {"x": None}, {"x": {"y": None}}]),
     "vectors of bytes": pa.array([[1, 2], None, [3, 4]], pa.list_(pa.uint8(), 2)),
-    "vectors of halves": pa.array([[1.0, 2.0], None, [3, 4]], pa.list_(pa.float16(), 2)),
+    "vectors of halves": pa.array([[1.0, 2.0], None, [3, 4]], pa.list_(pa.float32(), 2)).cast(
+        pa.list_(pa.float16(), 2)
+    ),
     "vectors with a null": pa.array([[1.0, None], None, [3.0, 4.0]], pa.list_(pa.float32(), 2)),
     "map of lists": pa.array([[("a", [1])], None, []], pa.map_(pa.string(), pa.list_(pa.int64()))),
     "long texts": pa.array(["x" * 5000, None, "y" * 100]),
