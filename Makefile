@@ -13,7 +13,7 @@ PYSPARKS ?= 4.0 4.1 4.2 4.3
 # Tests start hundreds of Python processes, each of which would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-long test-pyspark test-tools test-cluster test-spark-suites lint format proto pages docs bench bench-tpch bench-tpcds bench-hits java java-check dist clean
+.PHONY: demo test test-fast test-long test-pyspark test-versions test-tools test-cluster test-spark-suites lint format proto pages docs bench bench-tpch bench-tpcds bench-hits java java-check dist clean
 
 demo: java $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
@@ -57,6 +57,11 @@ test-pyspark: java
 	  rm -rf $$env; \
 	done; \
 	[ -z "$$failed" ] || { echo "failed on pyspark$$failed"; exit 1; }
+
+# Tests with the lowest versions that pyproject.toml allows, and on each newer Python that is found, in
+# environments that are thrown away. VERSIONS='lowest 3.13' chooses. See tests/versions/__main__.py.
+test-versions: java
+	WORKERS=$(WORKERS) $(PYTHON) -m tests.versions $(VERSIONS)
 
 # Tools that people run on Spark, each in environments that are thrown away. TOOLS=dbt chooses. Writes
 # the results that the page docs/howto/other-tools.md shows.
