@@ -258,15 +258,17 @@ def _hadoop(location: Location, arguments: Mapping[str, Any]) -> Any:
 def _seekable(filesystem: Any) -> Any:
     """Return a subclass that can read a range of a file.
 
-    The class of fsspec opens a stream, in which it cannot seek.
+    The class of fsspec opens a stream, in which it cannot seek. In releases before 2026, it returns
+    the whole file.
     """
+    from fsspec.spec import AbstractFileSystem
 
     class Seekable(filesystem):  # type: ignore[misc]
         def cat_file(
             self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
         ) -> Any:
             kwargs.setdefault("seekable", start is not None or end is not None)
-            return super().cat_file(path, start, end, **kwargs)
+            return AbstractFileSystem.cat_file(self, path, start, end, **kwargs)
 
     return Seekable
 

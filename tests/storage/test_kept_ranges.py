@@ -160,6 +160,12 @@ class Counted(LocalFileSystem):
     protocol = "counted"
     requests: list[str] = []  # noqa: RUF012 - of all instances
 
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        # Older releases of fsspec strip the protocols of the local disk alone.
+        stripped: str = super()._strip_protocol(path.removeprefix("counted://"))
+        return stripped
+
     def cat_file(self, path: str, *place: Any, **more: Any) -> bytes:
         if "_versions" not in path:
             Counted.requests.append(path)

@@ -27,10 +27,9 @@ from tests.tools.__main__ import name_of
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WORKERS = os.environ.get("WORKERS", "4")
 LOWEST = "lowest"
-#: Packages of the extra `test` that ask for more than the lowest versions of the package: s3fs and
-#: gcsfs for the fsspec of their own release, wordllama for numpy 2. `make test-fast` and `SPARK`
-#: do not need them.
-NEWER = frozenset({"s3fs", "gcsfs", "wordllama"})
+#: Packages of the extra `test` that ask for more than the lowest versions of the package: wordllama
+#: for numpy 2. `make test-fast` and `SPARK` do not need them.
+NEWER = frozenset({"wordllama"})
 #: Tests that start Spark: rows written and read, changed by SQL, streams, Spark's Python workers.
 SPARK = (
     "tests/spark/test_end_to_end.py",
