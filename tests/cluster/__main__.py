@@ -42,7 +42,7 @@ DYNAMIC = {
     "spark.decommission.enabled": "true",
     "spark.storage.decommission.enabled": "true",
     # Its tasks do not end in time.
-    "spark.executor.decommission.forceKillTimeout": "3s",
+    "spark.executor.decommission.forceKillTimeout": "1s",
 }
 
 
@@ -171,7 +171,11 @@ def zip_of_the_package(place: Place) -> None:
 
 def memory(place: Place) -> None:
     """Python processes of an executor have a limit of memory."""
-    settings = {"spark.executor.pyspark.memory": "3g"}
+    settings = {
+        "spark.executor.pyspark.memory": "2g",
+        # Arrow's own allocator reserves a gigabyte of addresses.
+        "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
+    }
     place.run(
         "page,changes", "memory", str(place.machine.installed / "bin/python"), settings=settings
     )

@@ -30,7 +30,7 @@ from tests.support import pages
 ROWS = 20_000
 ITEMS = 16
 #: Slow writes: partitions, batches of each, rows of a batch, and seconds before a batch.
-PARTITIONS, BATCHES, BATCH, WAIT = 4, 8, 500, 1.0
+PARTITIONS, BATCHES, BATCH, WAIT = 4, 16, 500, 1.0
 
 
 @contextmanager
