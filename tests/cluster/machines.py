@@ -187,7 +187,7 @@ def running(
 
 def wait_for(port: int) -> None:
     """Wait until a process listens on a port."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while True:
         try:
             socket.create_connection(("127.0.0.1", port)).close()
