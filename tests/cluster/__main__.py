@@ -20,9 +20,11 @@ import tempfile
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.cluster.job import PARTITIONS, check_once
 from tests.cluster.machines import Cluster, Machine, make_machine, running
 from tests.support.spark.processes import JAVA_OPTIONS, ROOT, SHORT_LIVED, environment, shared_home
 from tests.support.stores import s3_programs
@@ -137,11 +139,14 @@ class Place:
         """Run a program to its end; see `start`."""
         self.finish(self.start(parts, table, python, *options, settings=settings))
 
-    def begun(self) -> None:
-        """Wait until each task of a slow write has begun."""
-        until = time.monotonic() + 120
-        while len(list(self.shared.glob("begun-*-0"))) < 4:
-            assert time.monotonic() < until, "the slow write does not begin"
+    def wait_for_tasks(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until each task of a slow write has begun; end the program if they do not."""
+        until = time.monotonic() + SECONDS
+        while len(list(self.shared.glob("begun-*-0"))) < PARTITIONS:
+            if process.poll() is not None or time.monotonic() > until:
+                with suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise AssertionError("the slow write does not begin")
             time.sleep(0.1)
         # Batches are on their way to the writer.
         time.sleep(2)
@@ -213,7 +218,7 @@ def killed_executor(place: Place) -> None:
 def _signalled(place: Place, table: str, number: signal.Signals) -> None:
     python = str(place.machine.installed / "bin/python")
     process = place.start("append", table, python, settings=DYNAMIC, checks=False)
-    place.begun()
+    place.wait_for_tasks(process)
     executors = place.cluster.executors()
     print(f"    {number.name} to process {executors[0]} of the executors {executors}")
     os.kill(executors[0], number)
@@ -223,11 +228,9 @@ def _signalled(place: Place, table: str, number: signal.Signals) -> None:
 
 def killed_driver(place: Place) -> None:
     """The driver is killed while its tasks write, and the program is started again."""
-    from tests.cluster.job import check_once
-
     python = str(place.machine.installed / "bin/python")
     process = place.start("append", "driver", python, checks=False)
-    place.begun()
+    place.wait_for_tasks(process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     uri = f"s3://{place.server.bucket}/driver/slow.lance"
