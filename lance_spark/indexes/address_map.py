@@ -199,7 +199,7 @@ class Remapping:
     build_part: BuildPart | None = None
 
 
-#: Writes the file of a segment anew, from the file before.
+#: Writes the new file of a segment, from its old file.
 WriteFile = Callable[[SegmentWriter, DataFileReader, AddressMap], None]
 
 

@@ -391,7 +391,7 @@ def sources_of(version: str, files: Collection[str] | None = None) -> dict[str, 
 
 
 def _entries(folder: Traversable) -> list[Traversable]:
-    """Return the files and folders in a folder; none of what is no folder."""
+    """Return the files and folders in a folder; an empty list if it is not a folder."""
     return list(folder.iterdir()) if folder.is_dir() else []
 
 

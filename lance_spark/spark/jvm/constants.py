@@ -1,9 +1,12 @@
-"""The Java class with what Python declares: names of options, and the supported releases."""
+"""The Java class with what Python declares: names of options and properties, and the supported
+releases.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lance_spark.spark.jvm import startup
 from lance_spark.spark.jvm.shims.pyspark_names import SUPPORTED
 from lance_spark.spark.options.declared import (
     CHANGE_FEED_NAMES,
@@ -12,6 +15,9 @@ from lance_spark.spark.options.declared import (
     VIEW_NAMES,
 )
 
+#: Properties of the JVM that `enable` sets: the program that runs it, and that of tasks.
+DRIVER_PYTHON = "org.lancespark.driverPython"
+TASKS_PYTHON = "org.lancespark.tasksPython"
 #: The name of the file that the text would have.
 FILE = "Constants.java"
 
@@ -40,6 +46,15 @@ final class Constants {{
 
   /** The releases of Spark that are supported. */
   static final String SUPPORTED_SPARK = "{SUPPORTED}";
+
+  /** The property of the JVM that names the folder of `sitecustomize.py`, if there is one. */
+  static final String STARTUP = "{startup.PROPERTY}";
+
+  /** The property of the JVM that names the program that has called `enable`. */
+  static final String DRIVER_PYTHON = "{DRIVER_PYTHON}";
+
+  /** The property of the JVM that names the program of tasks, if `enable` knows it. */
+  static final String TASKS_PYTHON = "{TASKS_PYTHON}";
 
   private Constants() {{}}
 }}

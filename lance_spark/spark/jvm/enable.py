@@ -32,7 +32,7 @@ from weakref import WeakSet
 
 from lance_spark._version import __version__
 from lance_spark.errors import InvalidOptionError, UnsupportedError
-from lance_spark.spark.jvm import connect, startup
+from lance_spark.spark.jvm import connect, constants, startup
 from lance_spark.spark.jvm.classes import (
     CATALOG_CLASS,
     EXTENSION,
@@ -75,8 +75,6 @@ _REPLY = "lance_spark probe:"
 #: The folder of a module that Python runs first.
 _STARTUP = Path(__file__).parent / "startup"
 _SECONDS = 30
-#: Properties of the JVM, which `Interpreters.java` reads.
-_DRIVER_PYTHON, _TASKS_PYTHON = "org.lancespark.driverPython", "org.lancespark.tasksPython"
 _VARIABLE = "PYSPARK_PYTHON"
 _ADVICE = (
     f"Set {_VARIABLE} in the environment, before Spark starts, to a Python that has the package, "
@@ -212,10 +210,10 @@ def _set_startup(spark: Any) -> None:
 
 def _set_interpreters(spark: Any) -> None:
     """Tell `Interpreters.java` the programs of this driver, and of the tasks of its functions."""
-    programs = {_DRIVER_PYTHON: sys.executable}
+    programs = {constants.DRIVER_PYTHON: sys.executable}
     # Without the variable, pyspark takes python3; settings may name another.
     if _VARIABLE in os.environ:
-        programs[_TASKS_PYTHON] = spark.sparkContext.pythonExec
+        programs[constants.TASKS_PYTHON] = spark.sparkContext.pythonExec
     for name, program in programs.items():
         if program:
             jvm_of(spark).java.lang.System.setProperty(name, program)

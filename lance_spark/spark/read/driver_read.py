@@ -29,7 +29,7 @@ read of the filters' columns takes no more requests after one another than sampl
 store that have few bytes.
 
 The scans of a query are planned one after the other, and their tasks run at the same time. So in a
-query of several tables, the driver reads the small ones alone.
+query of several tables, the driver reads only the small ones.
 """
 
 from __future__ import annotations

@@ -112,7 +112,8 @@ public class Extension extends AbstractFunction1 {
   public static Object interpreters(Object context) {
     SparkContext spark = (SparkContext) context;
     String tasks = spark.isLocal() ? Interpreters.ofTasks(spark) : null;
-    return new String[] {Interpreters.ofDriver(spark), Interpreters.path(spark), tasks};
+    String path = Interpreters.path(Interpreters.archives(spark));
+    return new String[] {Interpreters.ofDriver(spark), path, tasks};
   }
 
   /** Adds what sessions take only when they start to a session that runs already. */

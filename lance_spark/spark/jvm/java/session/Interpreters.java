@@ -20,11 +20,6 @@ import scala.jdk.javaapi.CollectionConverters;
  * the functions of a user get.
  */
 final class Interpreters {
-  /** Properties of the JVM that `enable` sets: the program that runs it, and that of tasks. */
-  private static final String CALLER = "org.lancespark.driverPython";
-
-  private static final String TASKS = "org.lancespark.tasksPython";
-
   private static final String DEFAULT = "python3";
   static final String PATH = "PYTHONPATH";
 
@@ -32,7 +27,7 @@ final class Interpreters {
 
   /** Returns the program for tasks. */
   static String ofTasks(SparkContext context) {
-    String given = System.getProperty(TASKS);
+    String given = System.getProperty(Constants.TASKS_PYTHON);
     if (given == null) {
       given = setting(context, "spark.pyspark.python");
     }
@@ -55,7 +50,7 @@ final class Interpreters {
       setting(context, "spark.pyspark.python"),
       System.getenv("PYSPARK_DRIVER_PYTHON"),
       System.getenv("PYSPARK_PYTHON"),
-      System.getProperty(CALLER)
+      System.getProperty(Constants.DRIVER_PYTHON)
     };
     String first = null;
     for (int i = 0; i < given.length; i++) {
@@ -98,12 +93,12 @@ final class Interpreters {
     return names;
   }
 
-  /** Returns the PYTHONPATH of the driver's steps, with the archives of modules. */
-  static String path(SparkContext context) {
+  /** Returns the PYTHONPATH of the driver's steps, with the archives of these names. */
+  static String path(List archives) {
     List paths = new ArrayList();
     paths.add(PythonUtils$.MODULE$.sparkPythonPath());
     paths.add(System.getenv(PATH) == null ? "" : System.getenv(PATH));
-    Object[] names = archives(context).toArray();
+    Object[] names = archives.toArray();
     for (int i = 0; i < names.length; i++) {
       paths.add(SparkFiles.get((String) names[i]));
     }

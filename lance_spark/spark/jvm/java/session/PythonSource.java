@@ -2,6 +2,7 @@ package org.lancespark;
 
 import java.io.File;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.spark.SparkContext;
 import org.apache.spark.api.python.PythonFunction;
@@ -20,9 +21,6 @@ import scala.Option;
  * Two streams of one DataFrame have the same source: so each call returns another map.
  */
 public class PythonSource extends PythonDataSourceV2 {
-  /** The property of the JVM that names the folder of `sitecustomize.py`, if there is one. */
-  private static final String STARTUP = "org.lancespark.startup";
-
   public PythonDataSourceCreationResult getOrCreateDataSourceInPython(
       String name, CaseInsensitiveStringMap options, Option schema) {
     Map all = TimeZones.added(options.asCaseSensitiveMap());
@@ -33,15 +31,16 @@ public class PythonSource extends PythonDataSourceV2 {
     SparkContext context = SharedSteps.active();
     PythonFunction shared = SharedSteps.function();
     Map variables = new HashMap(shared.envVars());
-    String path = Interpreters.path(context);
-    String startup = System.getProperty(STARTUP);
+    List archives = Interpreters.archives(context);
+    String path = Interpreters.path(archives);
+    String startup = System.getProperty(Constants.STARTUP);
     // Last, so that a module of the user comes first. Spark's own folders come before all.
     variables.put(
         Interpreters.PATH, startup == null ? path : path + File.pathSeparator + startup);
     SparkField[] fields = {SparkField.ENV_VARS, SparkField.PYTHON_INCLUDES};
-    Object[] values = {variables, Interpreters.archives(context)};
+    Object[] values = {variables, archives};
     try {
-      return SharedSteps.of((PythonFunction) SparkShims.copy(shared, fields, values));
+      return new SharedSteps((PythonFunction) SparkShims.copy(shared, fields, values));
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
     }

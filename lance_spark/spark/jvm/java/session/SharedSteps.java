@@ -48,7 +48,7 @@ public class SharedSteps extends UserDefinedPythonDataSource {
 
   private static String application;
 
-  private SharedSteps(PythonFunction function) {
+  SharedSteps(PythonFunction function) {
     super(function);
   }
 
@@ -61,6 +61,7 @@ public class SharedSteps extends UserDefinedPythonDataSource {
     String current = context.applicationId();
     if (!current.equals(application)) {
       String program = Interpreters.ofDriver(context);
+      String path = Interpreters.path(Interpreters.archives(context));
       try {
         function =
             new SimplePythonFunction(
@@ -68,7 +69,7 @@ public class SharedSteps extends UserDefinedPythonDataSource {
                 new HashMap(),
                 Collections.emptyList(),
                 program,
-                Interpreters.version(program, Interpreters.path(context)),
+                Interpreters.version(program, path),
                 Collections.emptyList(),
                 null);
       } catch (java.io.UnsupportedEncodingException e) {
@@ -77,11 +78,6 @@ public class SharedSteps extends UserDefinedPythonDataSource {
       application = current;
     }
     return function;
-  }
-
-  /** Returns a source of a function. */
-  static UserDefinedPythonDataSource of(PythonFunction function) {
-    return new SharedSteps(function);
   }
 
   private static boolean usesDaemon() {
@@ -99,7 +95,7 @@ public class SharedSteps extends UserDefinedPythonDataSource {
   }
 
   public UserDefinedPythonDataSource copy(PythonFunction function) {
-    return of(function);
+    return new SharedSteps(function);
   }
 
   /**
