@@ -42,7 +42,7 @@ PAGES = {
 #: Files that are copied as they are.
 COPIED = {
     f"benchmarks/plots/{name}": f"explanation/plots/{name}" for name in ("scan.png", "write.png")
-}
+} | {f"examples/{path.name}": f"examples/{path.name}" for path in (ROOT / "examples").glob("*.png")}
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(?=(?:#[^)\s]*)?\))")
 FENCE = {".py": "python", ".conf": "properties"}
 
@@ -86,10 +86,12 @@ def _page(source: str) -> str:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return text
-    title = f"# {path.name}\n\n"
     if path.suffix == ".ipynb":
         return "\n\n".join(_cell(cell) for cell in json.loads(text)["cells"])
-    return f"{title}`{source}` in the repository.\n\n```{FENCE[path.suffix]}\n{text}```\n"
+    picture = path.with_suffix(".png")
+    shown = f"![What it writes]({picture.name})\n\n" if picture.exists() else ""
+    title = f"# {path.name}\n\n`{source}` in the repository.\n\n"
+    return f"{title}{shown}```{FENCE[path.suffix]}\n{text}```\n"
 
 
 def _list_of_examples() -> str:
