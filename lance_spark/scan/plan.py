@@ -149,27 +149,28 @@ def pack(
     """Pack fragments into groups of about `target_rows` physical rows.
 
     - `target_rows`: Rows that a group aims at; at least 1. A group has at most 1.5 times as many,
-      and less than 4,096 more, because fragments are cut at multiples of that. Only the last group
-      may have less than half.
+      and less than 4,096 more, because fragments are cut at multiples of that.
     - `whole_fragments`: Whether fragments are not cut, however large.
 
-    Empty fragments are left out.
+    The groups end where their rows are nearest to multiples of `target_rows`, so that fragments of
+    about the same size make groups of about the same size. Empty fragments are left out.
     """
     groups: list[tuple[FragmentSlice, ...]] = []
     current: list[FragmentSlice] = []
-    rows = 0
+    # Rows of all groups so far, of the current group, and the rows at which it is to end.
+    total = rows = 0
+    end = target_rows
     limit = target_rows * 1.5
     for fragment in fragments:
         for piece in _cut(fragment, target_rows, math.inf if whole_fragments else limit):
             size = piece.stop - piece.start
-            if current and rows + size > limit:
+            if current and (rows + size > limit or total + size / 2 > end):
                 groups.append(tuple(current))
                 current, rows = [], 0
+                end = (round(total / target_rows) + 1) * target_rows
             current.append(piece)
             rows += size
-            if rows >= target_rows:
-                groups.append(tuple(current))
-                current, rows = [], 0
+            total += size
     if current:
         groups.append(tuple(current))
     return groups
@@ -224,10 +225,12 @@ def default_target_rows(
     - `parallelism`: Tasks that run at the same time.
     - `num_columns`: Columns that are read.
 
-    Returns a task reads at most 128 MiB of files (more past 2 TiB). All `parallelism` tasks have
-    work if the table is large enough to share. A task is not so small that its start takes more
-    than a fifth of its time: it has a million rows of one column, half as many of a small table,
-    fewer rows of many columns, or 48 MiB of files.
+    A task reads at most 128 MiB of files (more past 2 TiB). All `parallelism` tasks have work if
+    the table is large enough to share. A task is not so small that its start takes more than a
+    fifth of its time: it has a million rows of one column, half as many of a small table, fewer
+    rows of many columns, or 48 MiB of files, or up to a third less so that the number of tasks is a
+    multiple of half of `parallelism`. Spark asks for two tasks for each processor: of three tasks
+    for two processors, the third would have one of them to itself.
     """
     if total_rows <= 0:
         return 1
@@ -235,8 +238,14 @@ def default_target_rows(
     largest = _LARGEST_BYTES / row_bytes
     row_limit = min(max(total_rows / 2, _SMALLEST_ROWS / 2), _SMALLEST_ROWS)
     smallest = min(row_limit / (1 + (num_columns - 1) / 8), _SMALLEST_BYTES / row_bytes)
-    even = total_rows / max(parallelism, 1)
-    return max(-(-total_rows // _MAX_TASKS), int(max(min(largest, even), smallest)))
+    parallelism = max(parallelism, 1)
+    target = max(min(largest, total_rows / parallelism), smallest, 1)
+    tasks = total_rows / target
+    half = (parallelism + 1) // 2
+    if tasks > half:
+        halves = tasks / half
+        target = total_rows / half / (round(halves) if tasks < parallelism else math.ceil(halves))
+    return max(-(-total_rows // _MAX_TASKS), math.ceil(target))
 
 
 def _cut(fragment: Fragment, target_rows: int, limit: float) -> Sequence[FragmentSlice]:
