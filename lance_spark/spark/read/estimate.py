@@ -1,7 +1,7 @@
 """The estimated size in Spark of the rows of a scan, from the manifest alone.
 
-Spark's optimizer broadcasts tables that it takes to be small. The estimate is therefore rather too
-large than too small:
+The driver reads what it takes to be small. The estimate is therefore rather too large than too
+small:
 
 | column | bytes of a value |
 | --- | --- |
@@ -12,6 +12,12 @@ large than too small:
 | blobs | unknown: they are stored in other files |
 
 Each row takes 8 bytes more.
+
+Spark's optimizer broadcasts tables that it takes to be small, and knows Parquet tables by the bytes
+of their files, which are compressed. A table in Lance must not be shuffled where the same table in
+Parquet is broadcast. So the scan reports the share of the files' bytes that its columns have by
+their default sizes in Spark, as scans of files do, if that is less than this estimate. It reports
+at least an eighth of the estimate: what compresses well can be too large for a broadcast.
 """
 
 from __future__ import annotations
@@ -123,6 +129,10 @@ def type_name(field: Field) -> str | None:
 
 _ROW_OVERHEAD = 8
 _VARIABLE_WIDTH = 8.0
+#: Spark's default size of a string.
+_DEFAULT_WIDTH = 20.0
+#: How many times smaller than the estimate the reported size can be.
+_MOST_COMPRESSED = 8
 #: Fragments whose file sizes are added up, spread evenly over all fragments.
 _SAMPLE = 1_000
 
@@ -158,6 +168,26 @@ def estimated_size(
     return int(rows * (fixed + max(sum(varying), INFLATION * stored)))
 
 
+def reported_size(
+    size: int, fragments: Sequence[Fragment], rows: int, read: Schema, table: Schema
+) -> int:
+    """Return the bytes of rows that a scan reports to Spark.
+
+    - `size`: Their estimated bytes in Spark.
+    - `fragments`, `rows`, `read`, `table`: As of `estimated_size`.
+    """
+    stored = _file_bytes(fragments)
+    if stored is None:
+        return size
+    share = _default_row_bytes(read) / _default_row_bytes(table)
+    return min(size, max(int(rows * stored * share), size // _MOST_COMPRESSED))
+
+
+def _default_row_bytes(schema: Schema) -> float:
+    widths = [_width(field.to_arrow().type) for field in schema.fields]
+    return _ROW_OVERHEAD + sum(width if fixed else _DEFAULT_WIDTH for width, fixed in widths)
+
+
 def _width(dtype: pa.DataType) -> tuple[float, bool]:
     """Return the bytes of a value, and whether all values have that width."""
     if isinstance(dtype, pa.BaseExtensionType):
@@ -189,15 +219,22 @@ def _width(dtype: pa.DataType) -> tuple[float, bool]:
 
 def _stored_row_bytes(fragments: Sequence[Fragment], fields: Sequence[Field]) -> float | None:
     """Return the bytes of a row in the data files, without vectors; None if a size is unknown."""
+    stored = _file_bytes(fragments)
+    if stored is None:
+        return None
+    vectors = sum(_vector_bytes(field) for field in fields)
+    # Compressed or null vectors take less than their width: the share of the others is unknown.
+    return stored - vectors if stored > vectors else stored
+
+
+def _file_bytes(fragments: Sequence[Fragment]) -> float | None:
+    """Return the bytes of a row in the data files; None if a size is unknown."""
     sample = fragments[:: max(1, len(fragments) // _SAMPLE)]
     files = [file for fragment in sample for file in fragment.files]
     rows = sum(fragment.physical_rows for fragment in sample)
     if any(file.file_size_bytes <= 0 for file in files) or not rows:
         return None
-    stored = sum(file.file_size_bytes for file in files) / rows
-    vectors = sum(_vector_bytes(field) for field in fields)
-    # Compressed or null vectors take less than their width: the share of the others is unknown.
-    return stored - vectors if stored > vectors else stored
+    return sum(file.file_size_bytes for file in files) / rows
 
 
 def _vector_bytes(field: Field) -> float:

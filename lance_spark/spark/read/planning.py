@@ -381,11 +381,26 @@ class Plan:
         """Return about how many bytes rows take in Spark; None if it is unknown."""
         from lance_spark.spark.read.estimate import estimated_size
 
+        return estimated_size(self.dataset.fragments, rows, self._read, self.known)
+
+    def reported_size(self, rows: int, size: int | None) -> int | None:
+        """Return the bytes that the scan reports to Spark, of rows of an estimated size."""
+        from lance_spark.spark.read.estimate import reported_size
+
+        is_of_rows = not self.request.is_aggregated or self.request.groups
+        if size is None or not is_of_rows:
+            return size
+        return reported_size(
+            size, self.dataset.fragments, rows, self._read, self.dataset._table.schema
+        )
+
+    @property
+    def _read(self) -> Schema:
+        """The columns that the scan reads of the table."""
         computed = (
             {field.name for field in row_meta.SEARCH_FIELDS} if self.options.is_search else ()
         )
-        read = row_meta.select(self.known, [name for name in self.columns if name not in computed])
-        return estimated_size(self.dataset.fragments, rows, read, self.known)
+        return row_meta.select(self.known, [name for name in self.columns if name not in computed])
 
 
 def with_limit(request: PushedScan, ordered: Sequence[SortOrder]) -> PushedScan:

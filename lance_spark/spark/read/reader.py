@@ -295,7 +295,7 @@ class LanceReader(TaskObject, DataSourceReader):
             partitions, keys, stream = keyed_partitions(plan, partitions)
         reply = PlanReply(
             rows,
-            size,
+            plan.reported_size(rows, size),
             version_of(dataset, self.options),
             (count_fragments(partitions), len(dataset.fragments)),
             plan.table,
