@@ -31,6 +31,8 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | | which rows meet, the nearest first: only there if the reply may have keys (`partition_keys`) |
 | `counts` | true if tasks report what they read (`read_counts`) |
 | `spent` | number of bytes of columns that the driver has read for other scans of the query |
+| `other_scans` | true if the query has other scans, of this table or of others |
+| `broadcast` | number of bytes up to which Spark broadcasts the rows of a scan, in such a query |
 | `query` | a random text, the same in all requests of a query that reads several tables |
 | `keys` | list of trees: the driver may leave out rows for which one is not true. If it does not |
 | | read the rows itself, they count for nothing |
@@ -113,6 +115,8 @@ _KEYS = {
     "locators",
     "keys",
     "spent",
+    "broadcast",
+    "other_scans",
 }
 #: Settings of approximate answers, by the keys of `nearest`.
 _SETTINGS = {
@@ -246,6 +250,8 @@ class PushedScan:
     - `others`: The options of tables that the query reads later.
     - `keys`: Trees of conditions of keys for a read on the driver.
     - `spent`: Bytes of columns that the driver has read for other scans of the query.
+    - `other_scans`: Whether the query has other scans, of this table or of others.
+    - `broadcast`: Bytes up to which Spark broadcasts the rows for a join; 0 if it does not.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -269,6 +275,8 @@ class PushedScan:
     others: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     keys: tuple[dict[str, Any], ...] = ()
     spent: int = 0
+    other_scans: bool = False
+    broadcast: int = 0
 
     @property
     def is_aggregated(self) -> bool:
@@ -314,9 +322,9 @@ class PushedScan:
             raise refused("packed is not a list of names", packed)
         if packed and "aggregates" in parts:
             raise refused("aggregates have no columns to pack", packed)
-        spent = parts.get("spent", 0)
-        if type(spent) is not int or spent < 0:
-            raise refused("spent is not a number of bytes", spent)
+        for name in ("spent", "broadcast"):
+            if type(parts.get(name, 0)) is not int or parts.get(name, 0) < 0:
+                raise refused(f"{name} is not a number of bytes", parts[name])
         version = parts.get("at")
         settings = parts.get("settings")
         return cls(
@@ -339,7 +347,9 @@ class PushedScan:
             locators=_locators(parts["locators"]) if "locators" in parts else None,
             query=parts["query"] if isinstance(parts.get("query"), str) else None,
             keys=tuple(_objects("keys", parts)),
-            spent=spent,
+            spent=parts.get("spent", 0),
+            other_scans=parts.get("other_scans") is True,
+            broadcast=parts.get("broadcast", 0),
         )
 
 

@@ -9,7 +9,7 @@ stream:
 | rows without filters, or without nulls | they are at most 10,000 rows, of 4 MiB in Spark |
 | filtered rows, aggregates | at most 2,000 rows result, of 4 MiB in Spark; 10,000 if indexes show |
 | | how many; the columns to decode have at most `driver_read_bytes` in Spark (128 MiB by |
-| | default; 1 MiB in a query of several tables), with those of other scans of the query |
+| | default; 1 MiB in a query of several scans), with those of other scans of the query |
 | rows with keys of a MERGE | at most as many rows as keys and 1,000 more result, of 16 MiB in |
 | | Spark; the columns to decode have at most `driver_read_bytes` |
 | rows of a vector search | at most 10,000 rows result, of 4 MiB in Spark, of a search that |
@@ -28,12 +28,16 @@ sample is read if the indexes of all filtered columns have shown how many rows a
 read of the filters' columns takes no more requests after one another than samples do: those of a
 store that have few bytes.
 
+Where tasks read a table that is too large for a broadcast, such a sample shows whether its filters
+leave few enough rows for it.
+
 The scans of a query are planned one after the other, and their tasks run at the same time. So in a
-query of several tables, the driver reads only the small ones.
+query of several scans, the driver reads only small columns.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +71,9 @@ _MAX_FILTERED_ROWS = 2_000
 _SAMPLES = 4
 _SAMPLED_ROWS = 1_024
 _MIN_SAMPLED = 65_536
+#: The same for the share of the rows that filters leave.
+_PLACES = 16
+_ROWS_OF_A_PLACE = 256
 #: The same for rows in ranges of fewer rows than this on average.
 _RANGE_ROWS = 16
 _SCATTERED_ROWS = 32
@@ -82,8 +89,8 @@ _ROWS_OF_A_GROUP = 8
 #: Samples must promise so many times the maximum: a few rows of chance are no promise.
 _SAMPLE_FACTOR = 4
 _MAX_BYTES = 4 * 1024 * 1024
-#: Bytes in Spark of the columns that are decoded for all scans of a query of several tables.
-_BYTES_OF_TABLES = 1024 * 1024
+#: Bytes in Spark of the columns that are decoded for all scans of a query of several scans.
+_BYTES_BESIDE_OTHERS = 1024 * 1024
 #: Rows besides the number of keys, and bytes, of rows with keys of a MERGE.
 _ROWS_BESIDES_KEYS = 1_000
 _MAX_BYTES_OF_KEYS = 16 * 1024 * 1024
@@ -176,8 +183,8 @@ def _is_small(
     decoded = _decoded_fields(plan, partitions)
     rows = sum(task.num_rows for task in tasks)
     if decoded:
-        if plan.request.query is not None and not plan.request.keys:
-            budget = min(budget, _BYTES_OF_TABLES)
+        if plan.request.other_scans and not plan.request.keys:
+            budget = min(budget, _BYTES_BESIDE_OTHERS)
         bytes_read = _decoded_bytes(plan, partitions)
         if bytes_read is None or bytes_read + plan.request.spent > budget:
             return False
@@ -277,12 +284,57 @@ def _leaves_many_rows(
         is_remote and (_decoded_bytes(plan, partitions) or 0) <= _UNSAMPLED_BYTES
     ):
         return False
-    samples = list(_samples(partitions, sample_rows))
-    sampled = _num_rows(samples)
+    samples = list(_samples(partitions, _SAMPLES, sample_rows))
+    matching, sampled = _count(samples, read_rows, threads)
+    return matching * rows > sampled * _MAX_FILTERED_ROWS * _SAMPLE_FACTOR
+
+
+def _count(
+    samples: Sequence[LancePartition], read_rows: _ReadRows, threads: int
+) -> tuple[int, int]:
+    """Return how many rows of samples meet the filters, and how many rows they have."""
     matching = sum(
         _each(lambda part: sum(batch.num_rows for batch in read_rows(part)), samples, threads)
     )
-    return matching * rows > sampled * _MAX_FILTERED_ROWS * _SAMPLE_FACTOR
+    return matching, _num_rows(samples)
+
+
+def filtered_share(
+    plan: Plan, partitions: Sequence[LancePartition], size: int, read_rows: _ReadRows
+) -> float:
+    """Return the share of the rows that meets the filters, by a sample; rather more than less.
+
+    Spark does not estimate what filters leave, and would not broadcast a large table of which they
+    leave little. Rows near each other may be alike, so that a sample can miss all rows that meet
+    the filters: the least share is that of the rows between two places of the sample.
+
+    - `size`: Bytes that the scan would report to Spark. There is no sample if no share makes them
+      few enough for a broadcast.
+
+    Returns 1.0 if there is no sample.
+    """
+    is_sampled = (
+        size <= plan.request.broadcast * _PLACES
+        and not plan.request.is_aggregated
+        and not (plan.options.is_search or plan.is_fresh)
+        and _is_filtered(partitions)
+        and partitions[0].search_cost is None
+        and partitions[0].top is None
+        and partitions[0].limit is None
+        and not all(map(_tests_null_only, partitions))
+        and not _load_blobs(partitions)
+        and _num_rows(partitions) >= _MIN_SAMPLED
+    )
+    if not is_sampled:
+        return 1.0
+    samples = list(_samples(partitions, _PLACES, _ROWS_OF_A_PLACE))
+    try:
+        matching, sampled = _count(samples, read_rows, _threads(plan))
+    except (LanceError, OSError, MemoryError, pa.ArrowException):
+        return 1.0
+    # The number of matching rows of another sample is seldom two deviations larger.
+    most = matching + 2 * math.sqrt(matching) + 1
+    return min(1.0, max(most / sampled, 1 / _PLACES))
 
 
 def _tests_null_only(partition: LancePartition) -> bool:
@@ -312,9 +364,11 @@ def _each(
         pool.shutdown(cancel_futures=True)
 
 
-def _samples(partitions: Sequence[LancePartition], rows: int) -> Iterator[LancePartition]:
-    """Yield partitions of at most so many rows, evenly from all rows."""
-    step = max(1, _num_rows(partitions) // _SAMPLES)
+def _samples(
+    partitions: Sequence[LancePartition], places: int, rows: int
+) -> Iterator[LancePartition]:
+    """Yield partitions of at most so many rows each, from places evenly among all rows."""
+    step = max(1, _num_rows(partitions) // places)
     position = step // 2
     for partition in partitions:
         assert partition.task is not None
@@ -357,7 +411,7 @@ def sampled_groups(
     from lance_spark.spark.read.aggregates import merged_on_driver
     from lance_spark.spark.types.mapping import batch_schema
 
-    samples = list(_samples(partitions, _GROUPED_ROWS))
+    samples = list(_samples(partitions, _SAMPLES, _GROUPED_ROWS))
     try:
         read = _each(lambda part: list(read_rows(part)), samples, _threads(plan))
         rows = [batch for batches in read for batch in batches]

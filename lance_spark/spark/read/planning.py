@@ -222,6 +222,9 @@ class Plan:
         if self.request.exact and len(partitions) > 1:
             partitions = [_merged(partitions, limit)]
         rows = self.dataset._reader.max_rows
+        if not self.is_fresh:
+            # Indexes and chosen fragments leave fewer.
+            rows = min(rows, sum(task.num_rows for task in tasks))
         if limit is not None:
             rows = min(rows, limit * (len(partitions) if filtered else 1))
         elif top is not None:

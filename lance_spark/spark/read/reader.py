@@ -8,6 +8,7 @@ The plan combines the request of the optimizer rule (`request`), filters that Sp
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -277,7 +278,11 @@ class LanceReader(TaskObject, DataSourceReader):
         The reply has the rows themselves if the driver reads them, and else the order and the keys
         of the partitions.
         """
-        from lance_spark.spark.read.driver_read import read_on_driver, sampled_groups
+        from lance_spark.spark.read.driver_read import (
+            filtered_share,
+            read_on_driver,
+            sampled_groups,
+        )
         from lance_spark.spark.read.planning import PlanReply, count_fragments
 
         request, dataset = plan.request, plan.dataset
@@ -293,9 +298,13 @@ class LanceReader(TaskObject, DataSourceReader):
             from lance_spark.spark.pushdown.partition_keys import keyed_partitions
 
             partitions, keys, stream = keyed_partitions(plan, partitions)
+        reported = plan.reported_size(rows, size)
+        if stream is None and reported is not None and reported > request.broadcast > 0:
+            share = filtered_share(plan, partitions, reported, self._rows)
+            reported = math.ceil(reported * share)
         reply = PlanReply(
             rows,
-            plan.reported_size(rows, size),
+            reported,
             version_of(dataset, self.options),
             (count_fragments(partitions), len(dataset.fragments)),
             plan.table,

@@ -175,6 +175,13 @@ final class PlanReply implements Cloneable {
     if (table.snapshot.query() != null) {
       complete.put("query", table.snapshot.query());
     }
+    if (table.snapshot.hasOtherScans()) {
+      complete.put("other_scans", Boolean.TRUE);
+      long broadcast = SQLConf.get().autoBroadcastJoinThreshold();
+      if (broadcast > 0) {
+        complete.put("broadcast", Long.valueOf(broadcast));
+      }
+    }
     if (options.containsKey("filter")) {
       complete.put("settings", Settings.ofSession());
     }

@@ -5,7 +5,9 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -39,6 +41,8 @@ public class PushDownRule extends Rule {
     if (!(plan instanceof Subquery)) {
       return (TreeNode) replaced(MergedSubqueries.putBack((LogicalPlan) plan));
     }
+    // The query around it has a scan, too.
+    Snapshot.ofQuery().noteOtherScans();
     Subquery subquery = MergedSubqueries.setAside((Subquery) plan);
     return (TreeNode) (subquery == plan ? replaced(subquery) : subquery);
   }
@@ -64,11 +68,18 @@ public class PushDownRule extends Rule {
     return plan;
   }
 
-  /** Notes the tables of a plan that reads several, so that their versions are looked up at once. */
+  /**
+   * Notes the tables of a plan that reads several, so that their versions are looked up at once, and
+   * whether it has other scans, too.
+   */
   private static void noteTables(LogicalPlan plan) {
     List all = new ArrayList();
+    int scans = 0;
     for (Iterator i = plan.collectLeaves().iterator(); i.hasNext(); ) {
       Object leaf = i.next();
+      if (!(leaf instanceof LocalRelation || leaf instanceof OneRowRelation)) {
+        scans++;
+      }
       if (isOurs(leaf) || isReplaced(leaf)) {
         all.add(((DataSourceV2Relation) leaf).options().asCaseSensitiveMap());
       } else if (leaf instanceof DataSourceV2Relation
@@ -83,6 +94,9 @@ public class PushDownRule extends Rule {
           continue;
         }
       }
+    }
+    if (!all.isEmpty() && scans > 1) {
+      Snapshot.ofQuery().noteOtherScans();
     }
     if (all.size() > 1) {
       Snapshot snapshot = Snapshot.ofQuery();

@@ -35,6 +35,9 @@ final class Snapshot {
   /** Whether a request has had the options of the other tables. */
   private boolean areSent;
 
+  /** Whether the query has several scans, of one table or of several. */
+  private boolean hasOtherScans;
+
   /** How many bytes of columns the driver has read for the query while it was planned. */
   private long spent;
 
@@ -128,6 +131,15 @@ final class Snapshot {
 
   synchronized void spend(long bytes) {
     spent += bytes;
+  }
+
+  /** Notes that the query has several scans. */
+  synchronized void noteOtherScans() {
+    hasOtherScans = true;
+  }
+
+  synchronized boolean hasOtherScans() {
+    return hasOtherScans;
   }
 
   /** Notes a table that the query reads. */
