@@ -411,7 +411,10 @@ def sampled_groups(
     from lance_spark.spark.read.aggregates import merged_on_driver
     from lance_spark.spark.types.mapping import batch_schema
 
-    samples = list(_samples(partitions, _SAMPLES, _GROUPED_ROWS))
+    # Beside other scans, the driver makes groups of small columns alone: one place shows whether
+    # tasks are to make them.
+    places = 1 if plan.request.other_scans else _SAMPLES
+    samples = list(_samples(partitions, places, _GROUPED_ROWS))
     try:
         read = _each(lambda part: list(read_rows(part)), samples, _threads(plan))
         rows = [batch for batches in read for batch in batches]
