@@ -72,8 +72,8 @@ _SAMPLES = 4
 _SAMPLED_ROWS = 1_024
 _MIN_SAMPLED = 65_536
 #: The same for the share of the rows that filters leave.
-_PLACES = 16
-_ROWS_OF_A_PLACE = 256
+_PLACES = 8
+_ROWS_OF_A_PLACE = 512
 #: The same for rows in ranges of fewer rows than this on average.
 _RANGE_ROWS = 16
 _SCATTERED_ROWS = 32
@@ -285,56 +285,52 @@ def _leaves_many_rows(
     ):
         return False
     samples = list(_samples(partitions, _SAMPLES, sample_rows))
-    matching, sampled = _count(samples, read_rows, threads)
-    return matching * rows > sampled * _MAX_FILTERED_ROWS * _SAMPLE_FACTOR
-
-
-def _count(
-    samples: Sequence[LancePartition], read_rows: _ReadRows, threads: int
-) -> tuple[int, int]:
-    """Return how many rows of samples meet the filters, and how many rows they have."""
+    sampled = _num_rows(samples)
     matching = sum(
         _each(lambda part: sum(batch.num_rows for batch in read_rows(part)), samples, threads)
     )
-    return matching, _num_rows(samples)
+    return matching * rows > sampled * _MAX_FILTERED_ROWS * _SAMPLE_FACTOR
 
 
-def filtered_share(
-    plan: Plan, partitions: Sequence[LancePartition], size: int, read_rows: _ReadRows
-) -> float:
+def filtered_share(plan: Plan, partitions: Sequence[LancePartition], size: int) -> float:
     """Return the share of the rows that meets the filters, by a sample; rather more than less.
 
     Spark does not estimate what filters leave, and would not broadcast a large table of which they
     leave little. Rows near each other may be alike, so that a sample can miss all rows that meet
     the filters: the least share is that of the rows between two places of the sample.
 
-    - `size`: Bytes that the scan would report to Spark. There is no sample if no share makes them
-      few enough for a broadcast.
+    - `size`: Bytes of the rows in Spark. There is no sample if no share makes them few enough for a
+      broadcast.
 
     Returns 1.0 if there is no sample.
     """
+    first = partitions[0]
     is_sampled = (
         size <= plan.request.broadcast * _PLACES
         and not plan.request.is_aggregated
         and not (plan.options.is_search or plan.is_fresh)
+        and all(item is None for item in (first.search_cost, first.top, first.limit))
+        and first.residual is None
         and _is_filtered(partitions)
-        and partitions[0].search_cost is None
-        and partitions[0].top is None
-        and partitions[0].limit is None
         and not all(map(_tests_null_only, partitions))
-        and not _load_blobs(partitions)
         and _num_rows(partitions) >= _MIN_SAMPLED
     )
     if not is_sampled:
         return 1.0
+
+    def matching_rows(sample: LancePartition) -> int:
+        assert sample.task is not None
+        task = replace(sample.task, lance_schema=replace(sample.task.lance_schema, fields=()))
+        return sum(batch.num_rows for batch in task.batches(prefetch=False))
+
     samples = list(_samples(partitions, _PLACES, _ROWS_OF_A_PLACE))
     try:
-        matching, sampled = _count(samples, read_rows, _threads(plan))
+        matching = sum(_each(matching_rows, samples, _threads(plan)))
     except (LanceError, OSError, MemoryError, pa.ArrowException):
         return 1.0
     # The number of matching rows of another sample is seldom two deviations larger.
     most = matching + 2 * math.sqrt(matching) + 1
-    return min(1.0, max(most / sampled, 1 / _PLACES))
+    return min(1.0, max(most / _num_rows(samples), 1 / _PLACES))
 
 
 def _tests_null_only(partition: LancePartition) -> bool:

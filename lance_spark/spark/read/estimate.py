@@ -17,7 +17,7 @@ Spark's optimizer broadcasts tables that it takes to be small, and knows Parquet
 of their files, which are compressed. A table in Lance must not be shuffled where the same table in
 Parquet is broadcast. So the scan reports the share of the files' bytes that its columns have by
 their default sizes in Spark, as scans of files do, if that is less than this estimate. It reports
-at least an eighth of the estimate: what compresses well can be too large for a broadcast.
+at least a third of the estimate: what compresses well can be too large for a broadcast.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ _VARIABLE_WIDTH = 8.0
 #: Spark's default size of a string.
 _DEFAULT_WIDTH = 20.0
 #: How many times smaller than the estimate the reported size can be.
-_MOST_COMPRESSED = 8
+_MOST_COMPRESSED = 3
 #: Fragments whose file sizes are added up, spread evenly over all fragments.
 _SAMPLE = 1_000
 

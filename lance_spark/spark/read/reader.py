@@ -299,9 +299,9 @@ class LanceReader(TaskObject, DataSourceReader):
 
             partitions, keys, stream = keyed_partitions(plan, partitions)
         reported = plan.reported_size(rows, size)
-        if stream is None and reported is not None and reported > request.broadcast > 0:
-            share = filtered_share(plan, partitions, reported, self._rows)
-            reported = math.ceil(reported * share)
+        if stream is None and size and reported is not None and reported > request.broadcast > 0:
+            share = filtered_share(plan, partitions, size)
+            reported = min(reported, math.ceil(size * share))
         reply = PlanReply(
             rows,
             reported,

@@ -107,7 +107,7 @@ def test_a_large_table_is_broadcast_if_filters_leave_little(
 ) -> None:
     pushdown(True, False)
     whole = size_of(read(spark, tables, "lance", "people").select("person"))
-    threshold(whole // 4)
+    threshold(whole // 3)
 
     def joined(form: str) -> Any:
         people = read(spark, tables, form, "people").where(condition).select("person")
