@@ -152,10 +152,26 @@ def test_the_scans_of_a_query_share_the_bytes(
         plan = plan_of(first.union(second).union(third))
         return plan.count("LocalTableScan"), plan.count("BatchScan lance")
 
-    # The column has 0.6 MB in Spark, and each query has its own bytes.
+    # The column has 0.6 MB in Spark, and each query has its own bytes: at most 1 MiB.
     assert counts(500_000) == (0, 3)
     assert counts(1_000_000) == counts(1_000_000) == (1, 2)
-    assert counts(2_000_000) == (3, 0)
+    assert counts(2_000_000) == (1, 2)
+
+
+def test_tasks_read_the_table_of_a_subquery(
+    spark: Any, read: Callable[..., Any], local: Switch, table: str, tmp_path: Path
+) -> None:
+    """The columns of the subquery have more than 1 MiB, and a query without others reads them."""
+    spark.range(400_000).selectExpr("id AS k").coalesce(1).write.format("lance").save(
+        f"{tmp_path}/o"
+    )
+    spark.read.format("lance").load(f"{tmp_path}/o").createOrReplaceTempView("of_subquery")
+    read().createOrReplaceTempView("of_query")
+    subquery = "SELECT max(k) FROM of_subquery WHERE k > 7"
+    assert is_found(spark.sql(subquery))
+    frame = spark.sql(f"SELECT id FROM of_query WHERE id = 5 AND id < ({subquery})")
+    assert re.search("BatchScan lance.*table=\\S*/o", plan_of(frame))
+    assert [tuple(row) for row in frame.collect()] == [(5,)]
 
 
 def test_tasks_read_the_large_tables_of_a_query(

@@ -64,7 +64,7 @@ def test_a_task_logs_its_metrics(
     assert all(int(item["numBytesRead"]) > 0 for item in counted)
 
 
-def test_sizes_are_never_too_small(tmp_path: Path) -> None:
+def test_sizes_are_those_in_files_and_at_least_a_third_of_those_in_spark(tmp_path: Path) -> None:
     random_text = np.random.default_rng(3).bytes(60_000).hex()
     columns = {
         "id": pa.array(range(1000), pa.int64()),
@@ -79,9 +79,9 @@ def test_sizes_are_never_too_small(tmp_path: Path) -> None:
         answer = ask(uri, names, {})
         assert answer.rows == 1000
         meant = 1000 * sum(least[name] for name in names)
-        assert meant <= answer.size <= 8 * meant + 200_000
+        assert meant / 3 <= answer.size <= 8 * meant + 200_000
     assert ask(uri, ["vector"], {}).size < 270_000
-    assert ask(uri, [], {}).size == 8000
+    assert 8000 / 3 - 1 <= ask(uri, [], {}).size <= 8000
     # Of columns alike, each counts for its share: Spark then broadcasts what it would of Parquet.
     names = [f"name{number}" for number in range(9)]
     texts = {
@@ -91,7 +91,7 @@ def test_sizes_are_never_too_small(tmp_path: Path) -> None:
     lance.write_dataset(pa.table(texts), str(tmp_path / "names.lance"))
     sizes = [ask(str(tmp_path / "names.lance"), names[:count], {}).size for count in (1, 3, 9)]
     limits = zip((1, 3, 9), sizes, strict=True)
-    assert all(10_000 * count <= size <= 60_000 * count for count, size in limits)
+    assert all(10_000 * count / 3 <= size <= 60_000 * count for count, size in limits)
 
 
 def test_planning_opens_no_data_file(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
