@@ -8,6 +8,7 @@ import pytest
 
 from lance_spark.file import page_buffer
 from lance_spark.file.page_buffer import BorrowedBatches, PageBuffer, cut, dictionaries, value_bytes
+from tests.support.spark.allocated import COUNTS_BYTES
 
 
 def words(count: int, rows: int) -> pa.DictionaryArray:
@@ -132,9 +133,7 @@ def test_rows_stay_in_order_and_memory_is_bounded(page_bytes: int) -> None:
     assert loans.held_bytes == 0
 
 
-@pytest.mark.skipif(
-    not hasattr(pa.MemoryPool, "total_bytes_allocated"), reason="this pyarrow does not count bytes"
-)
+@COUNTS_BYTES
 def test_rows_that_wait_are_not_copied() -> None:
     waiting = PageBuffer(1_000_000)
     loans = BorrowedBatches([waiting], 1_000_000)

@@ -16,7 +16,7 @@ import pytest
 from lance_spark.spark.write import input as write_input
 from lance_spark.spark.write.writer import LanceWriter
 from lance_spark.table.commit.write import begin_write
-from tests.support.spark.allocated import counting
+from tests.support.spark.allocated import COUNTS_BYTES, counting
 
 BATCH = 10_000
 
@@ -94,6 +94,7 @@ CASES = [
 ]
 
 
+@COUNTS_BYTES
 @pytest.mark.parametrize(("make", "rows", "bound"), CASES)
 def test_memory_used_for_each_byte(
     make: Callable[[int, np.random.Generator], dict[str, pa.Array]],

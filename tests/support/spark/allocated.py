@@ -9,9 +9,16 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import pyarrow as pa
+import pytest
 
+# The name that numpy 1.26 and numpy 2 both have.
+from numpy._core import _multiarray_umath
+
+#: For tests that ask Arrow's pool for the bytes that it has allocated so far.
+COUNTS_BYTES = pytest.mark.skipif(
+    not hasattr(pa.MemoryPool, "total_bytes_allocated"), reason="this pyarrow does not count bytes"
+)
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _SET_HANDLER = 304
 _NAME = b"mem_handler"
@@ -99,9 +106,7 @@ def _capsule() -> object:
 def _set_handler(handler: object) -> object:
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = _POINTER, [ctypes.py_object, ctypes.c_char_p]
-    table = ctypes.cast(
-        pointer_of(np._core._multiarray_umath._ARRAY_API, None), ctypes.POINTER(_POINTER)
-    )
+    table = ctypes.cast(pointer_of(_multiarray_umath._ARRAY_API, None), ctypes.POINTER(_POINTER))
     call = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER])
     return call(handler)
 
