@@ -51,7 +51,7 @@ def to_array(values: Any, dtype: pa.DataType) -> pa.Array:
         # Arrow allocates memory for a value before it checks it.
         raise ValueError(f"a value of type {dtype} takes more than {WIDEST_NULL} bytes")
     _check_digits(values)
-    array = pa.array(_as_float16(values) if pat.is_float16(dtype) else values, dtype)
+    array = _as_array(values, dtype)
     _check_nanoseconds(values, dtype)
     if pat.is_map(dtype) or any(pat.is_map(d) or _is_coarse(d) for d in _descendants(dtype)):
         # Without a type, Arrow converts mappings to structs.
@@ -91,13 +91,35 @@ def _check_digits(values: Any) -> None:
                 _check_digits(value)
 
 
-def _as_float16(values: Any) -> Any:
-    """Return numbers as NumPy's float16, which pyarrow 19 can convert to float16."""
-    if isinstance(values, pa.Array | np.ndarray):
-        return values
+def _as_array(values: Any, dtype: pa.DataType) -> pa.Array:
+    """Return values as an array of a type. pyarrow 19 takes only NumPy's float16 for float16."""
+    wide = _widened(dtype)
+    if wide == dtype or isinstance(values, pa.Array):
+        return pa.array(values, dtype)
+    if not hasattr(values, "__array__"):
+        values = [value.as_py() if isinstance(value, pa.Scalar) else value for value in values]
     # `check_exact` refuses values that become infinite.
-    with np.errstate(over="ignore"):
-        return [np.float16(value) if type(value) in (int, float) else value for value in values]
+    return pa.array(values, wide).cast(dtype)
+
+
+def _widened(dtype: pa.DataType) -> pa.DataType:
+    """Return a type with float64 in place of float16, at any depth."""
+    if pat.is_float16(dtype):
+        return pa.float64()
+    if pat.is_map(dtype):
+        key, item = _widened_field(dtype.key_field), _widened_field(dtype.item_field)
+        return pa.map_(key, item, dtype.keys_sorted)
+    if pat.is_struct(dtype):
+        return pa.struct([_widened_field(child) for child in dtype])
+    if pat.is_fixed_size_list(dtype):
+        return pa.list_(_widened_field(dtype.value_field), dtype.list_size)
+    if pat.is_large_list(dtype):
+        return pa.large_list(_widened_field(dtype.value_field))
+    return pa.list_(_widened_field(dtype.value_field)) if pat.is_list(dtype) else dtype
+
+
+def _widened_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_widened(field.type))
 
 
 def _check_parts(values: Sequence[Any], dtype: pa.DataType) -> None:
@@ -141,7 +163,7 @@ def _check_parts(values: Sequence[Any], dtype: pa.DataType) -> None:
             except (pa.ArrowException, TypeError, ValueError, OverflowError):
                 # For example integers of more than 64 bits, for a decimal type.
                 continue
-            check_exact(untyped, pa.array(of_type, dtype))
+            check_exact(untyped, _as_array(of_type, dtype))
 
 
 def _unknown_field(name: str, names: Iterable[str]) -> ValueError:

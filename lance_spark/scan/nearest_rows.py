@@ -82,9 +82,9 @@ class NearestRows:
         if items.null_count:
             is_missing = items.is_null().to_numpy(zero_copy_only=False)
             is_null = is_null | is_missing.reshape(-1, size).any(axis=1)
-            items = items.fill_null(0)
         if pat.is_float16(items.type):
             items = items.cast(pa.float32())
+        items = items.fill_null(0)
         low, high = self.distance.intervals(items.to_numpy().reshape(-1, size))
         if self.descending:
             low, high = -high, -low

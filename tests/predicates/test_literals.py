@@ -47,6 +47,8 @@ LOSSY = [
     ({"a": [Decimal("1E+999999999")]}, pa.map_(pa.string(), pa.list_(pa.int64()))),
     (70_000, pa.float16()),
     (2049, pa.float16()),
+    ({"a": 70_000.0}, pa.struct([("a", pa.float16())])),
+    ([1, 2049], pa.list_(pa.float16())),
     (pd.Timestamp("2020-01-01T00:00:00.123456789"), pa.timestamp("us")),
     (pd.Timestamp("2020-01-01T00:00:00.123456789", tz="UTC"), pa.timestamp("us", "UTC")),
     (pd.Timedelta(5, "ns"), pa.duration("us")),
@@ -66,6 +68,12 @@ EXACT = [
     ({"m": None}, pa.struct([("m", pa.map_(pa.string(), pa.int64()))])),
     ([1, 2.0, Decimal(3)], pa.list_(pa.int64())),
     (2048, pa.float16()),
+    ({"a": 1.5, "b": "x"}, pa.struct([("a", pa.float16()), ("b", pa.string())])),
+    ([1, None, 2.5], pa.list_(pa.float16())),
+    ([1, None, 2.5], pa.large_list(pa.float16())),
+    ([[1.5, 2.0], None], pa.list_(pa.list_(pa.float16(), 2))),
+    ([("a", 2.5), ("b", None)], pa.map_(pa.string(), pa.float16())),
+    ({"m": [("a", [1.5])]}, pa.struct([("m", pa.map_(pa.string(), pa.list_(pa.float16())))])),
     (Decimal(10**30), pa.decimal128(38, 0)),
     (10**30, pa.decimal128(38, 0)),
 ]
@@ -107,6 +115,22 @@ def test_zeros_of_both_signs_in_a_list_are_equal(
     table = write_dataset(data, str(tmp_path / "t.lance"))
     assert table.to_table(filters=[("x", "in", [zero, 1.0])])["x"].to_pylist() == [0.0, -0.0, 1.0]
     assert table.to_table(filters=[("x", "not in", [zero])])["x"].to_pylist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2.5, None],
+        [np.float16(1), 2.5, None],
+        [pa.scalar(1), np.float32(2.5), None],
+        np.array([1, 2.5, None], object),
+    ],
+    ids=str,
+)
+def test_numbers_of_several_types_become_float16(values: Any) -> None:
+    array = to_array(values, pa.float16())
+    assert array.type == pa.float16()
+    assert array.to_pylist() == [1, 2.5, None]
 
 
 @pytest.mark.parametrize("values", [[1, 2.5], np.array([1, 2.5], object), np.array([1, 2.5])])

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pat
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.writer import FileWriter
@@ -101,8 +102,11 @@ def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> FileWri
     """
     schema = schema_of(values.type)
     writer = segment.create(FILE, schema)
-    encoded = values.dictionary_encode(null_encoding="encode")
-    keys = encoded.dictionary
+    is_float16 = pat.is_float16(values.type)
+    # pyarrow 19 makes no dictionaries of float16.
+    words = values.view(pa.uint16()) if is_float16 else values
+    encoded = words.dictionary_encode(null_encoding="encode")
+    keys = encoded.dictionary.view(values.type) if is_float16 else encoded.dictionary
     codes = encoded.indices.to_numpy()
     if len(keys) <= 1 << 16:
         # numpy sorts numbers of 16 bits several times as fast.

@@ -25,6 +25,7 @@ from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.writers import RowRewriter, undo
 from lance_spark.mutations.rows.delete import run_delete, union_rows
 from lance_spark.mutations.rows.update import moved_operation
+from lance_spark.predicates.comparison import kernel_type
 from lance_spark.runner import abort_on_error, runner_for, write_and_delete
 from lance_spark.scan.fragment.column_reader import cuts, halved
 from lance_spark.table.align import align
@@ -440,9 +441,11 @@ def comparable(array: pa.Array) -> pa.Array:
         return comparable(array.dictionary_decode())
     if pat.is_floating(dtype):
         # By bits, so that a hash table distinguishes zeros on every path, and all NaN are the same.
-        is_nan = pc.fill_null(pc.is_nan(array), False)
-        canonical = pc.if_else(is_nan, pa.scalar(float("nan"), dtype), array)
-        return canonical.view(_BITS[dtype.bit_width])
+        bits = array.view(_BITS[dtype.bit_width])
+        nan = np.array(np.nan, dtype.to_pandas_dtype()).view(f"u{dtype.bit_width // 8}")
+        # Not all kernels of pyarrow 19 take float16.
+        is_nan = pc.fill_null(pc.is_nan(array.cast(kernel_type(dtype))), False)
+        return pc.if_else(is_nan, pa.scalar(nan.item(), bits.type), bits)
     if not pat.is_nested(dtype):
         return array
     if pat.is_struct(dtype):
