@@ -20,6 +20,8 @@ from tests.support.spark.versions import SPARK
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 JARS = Path(pyspark.__file__).parent / "jars"
+#: Maximum duration of a start of a server.
+SECONDS = 300
 #: The server ends when its standard input closes, so it cannot outlive the tests.
 WATCHED = '"$@" </dev/null & server=$!; read -r _; kill $server; wait $server'
 CONF = {
@@ -74,7 +76,7 @@ def running_server(folder: Path, arguments: list[str], conf: dict[str, str]) -> 
             stderr=output,
         )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + SECONDS
         while not (port := re.search(r"server started at.*:(\d+)", log.read_text())):
             assert time.monotonic() < deadline, log.read_text()[-4000:]
             time.sleep(0.2)
