@@ -40,6 +40,7 @@ ENVIRONMENTS = {
     "pyspark_ml": (("pyspark==4.3.*",), ("pyspark==4.0.*",)),
     # The extra asks for pyspark<4.2.
     "great_expectations": (("great-expectations==1.24.*", "pyspark==4.3.*"),),
+    "soda": (("soda-sparkdf==4.28.*", "pyspark==4.3.*"),),
     "mlflow": (("mlflow-skinny==3.17.*", "pyspark==4.3.*"),),
     "jupysql": (("jupysql==0.11.*", "pyspark[connect]==4.3.*", "ipykernel"),),
     "dbt": (
@@ -59,7 +60,7 @@ ENVIRONMENTS = {
     "polars": (("polars==2.1.*",), ("polars==1.30.*",)),
     "daft": (("daft[lance]==0.7.26",), ("daft[lance]==0.7.15",)),
     # lance-ray 0.2 fails with the pylance that it installs.
-    "ray": (("lance-ray==0.5.0",),),
+    "ray": (("lance-ray==0.5.0",), ("lance-ray==0.3.0",)),
     "datasets": (("datasets==5.2.*",), ("datasets==4.0.*",)),
     "torch": (("torch==2.13.0",),),
 }
