@@ -30,7 +30,7 @@ from tests.support.spark.processes import JAVA_OPTIONS, ROOT, SHORT_LIVED, envir
 from tests.support.stores import s3_programs
 
 JOB = Path(__file__).with_name("job.py")
-#: Maximum duration of a program, which takes a tenth of it on an idle machine of two cores.
+#: Maximum duration of a program. Beside heavy load, some take more than 15 minutes.
 SECONDS = 2400
 #: The program of Python that only an environment of --archives has.
 PACKED = "./env/bin/python"
