@@ -228,9 +228,9 @@ def default_target_rows(
     A task reads at most 128 MiB of files (more past 2 TiB). All `parallelism` tasks have work if
     the table is large enough to share. A task is not so small that its start takes more than a
     fifth of its time: it has a million rows of one column, half as many of a small table, fewer
-    rows of many columns, or 48 MiB of files, or up to a third less so that the number of tasks is a
-    multiple of half of `parallelism`. Spark asks for two tasks for each processor: of three tasks
-    for two processors, the third would have one of them to itself.
+    rows of many columns, or 48 MiB of files. It has up to a third less, or a half more, so that the
+    number of tasks is a multiple of half of `parallelism`. Spark asks for two tasks for each
+    processor: of three tasks for two processors, the third would have one of them to itself.
     """
     if total_rows <= 0:
         return 1

@@ -314,6 +314,8 @@ def filtered_share(plan: Plan, partitions: Sequence[LancePartition], size: int) 
         and _is_filtered(partitions)
         and not all(map(_tests_null_only, partitions))
         and _num_rows(partitions) >= _MIN_SAMPLED
+        # Then the size is that of the rows that they leave.
+        and not _is_decided_by_indexes(plan, partitions)
     )
     if not is_sampled:
         return 1.0
