@@ -61,7 +61,7 @@ def is_found(frame: Any) -> bool:
     ("query", "expected"),
     [
         (lambda f: f.groupBy().count(), True),
-        (lambda f: f.agg(sf.min("id"), sf.max("text"), sf.count("g")), False),
+        (lambda f: f.agg(sf.min("id"), sf.max("text"), sf.count("g")), True),
         (lambda f: f.agg(sf.min("id"), sf.max("g"), sf.count("g")), True),
         (lambda f: f.where("g >= 50").agg(sf.count("text"), sf.max("id")), True),
         (lambda f: f.where("id < 0").agg(sf.count("*"), sf.max("id")), True),
