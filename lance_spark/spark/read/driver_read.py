@@ -9,7 +9,7 @@ stream:
 | rows without filters, or without nulls | they are at most 10,000 rows, of 4 MiB in Spark |
 | filtered rows, aggregates | at most 2,000 rows result, of 4 MiB in Spark; 10,000 if indexes show |
 | | how many; the columns to decode have at most `driver_read_bytes` in Spark (128 MiB by |
-| | default; 1 MiB in a query of several scans), with those of other scans of the query |
+| | default; 1 MiB if the query has other scans): the scans of a query share these bytes |
 | rows with keys of a MERGE | at most as many rows as keys and 1,000 more result, of 16 MiB in |
 | | Spark; the columns to decode have at most `driver_read_bytes` |
 | rows of a vector search | at most 10,000 rows result, of 4 MiB in Spark, of a search that |
@@ -299,17 +299,19 @@ def filtered_share(plan: Plan, partitions: Sequence[LancePartition], size: int) 
     leave little. Rows near each other may be alike, so that a sample can miss all rows that meet
     the filters: the least share is that of the rows between two places of the sample.
 
-    - `size`: Bytes of the rows in Spark. There is no sample if no share makes them few enough for a
-      broadcast.
+    - `size`: Bytes of the rows in Spark. The driver reads no sample if Spark would not broadcast
+      even the least share of them.
 
-    Returns 1.0 if there is no sample.
+    Returns 1.0 if the driver reads no sample.
     """
     first = partitions[0]
     is_sampled = (
         size <= plan.request.broadcast * _PLACES
         and not plan.request.is_aggregated
         and not (plan.options.is_search or plan.is_fresh)
-        and all(item is None for item in (first.search_cost, first.top, first.limit))
+        and first.search_cost is None
+        and first.top is None
+        and first.limit is None
         and first.residual is None
         and _is_filtered(partitions)
         and not all(map(_tests_null_only, partitions))
