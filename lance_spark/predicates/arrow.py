@@ -16,7 +16,7 @@ import pyarrow.types as pat
 from lance_spark._forks import ForkLock
 from lance_spark.encoding.rows import RowRanges
 from lance_spark.errors import EvaluationError, InvalidInputError
-from lance_spark.file.dictionaries import decoded, is_preserved
+from lance_spark.file.dictionaries import in_form
 from lance_spark.file.json_columns import read_json
 from lance_spark.file.schema.field import ArrowSchema, Field, metadata_items
 from lance_spark.file.schema.schema import Schema
@@ -702,14 +702,12 @@ def _shown(evaluation: Evaluation) -> str:
 def _as_declared(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
     """Return columns with the types of a table, for which the expression was checked.
 
-    Filters read some columns as dictionaries, and JSON as JSONB. Arrow compares the bytes of JSONB,
-    and has functions of texts that do not take dictionaries.
+    Filters read some columns in another form, see `file.dictionaries`, and JSON as JSONB. Arrow
+    compares the bytes of JSONB, and has functions of texts that do not take dictionaries.
     """
     columns = []
     for field in fields:
-        array = batch.column(batch.schema.get_field_index(field.name))
-        if is_preserved(array, field):
-            array = decoded(array)
+        array = in_form(batch.column(batch.schema.get_field_index(field.name)), field)
         if field.has_json and not array.type.equals(field.arrow_field.type):
             array = read_json(array, field, "filter")
         columns.append(array)

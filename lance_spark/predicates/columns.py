@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding import rows as integer_sets
+from lance_spark.encoding.blocks import is_short_decimal, unscaled
 from lance_spark.encoding.rows import NO_ROWS, RowRanges, in_all
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import is_null
@@ -127,7 +128,10 @@ class In(Predicate):
     def _is_in(self, array: pa.Array) -> pa.BooleanArray:
         import pyarrow.compute as pc
 
-        result = is_in(array, self.values, has_null=self.has_null)
+        values = self.values
+        if pat.is_int64(array.type) and is_short_decimal(values.type):
+            values = unscaled(values)
+        result = is_in(array, values, has_null=self.has_null)
         return pc.invert(result) if self.inverted else result
 
     def columns(self) -> Iterator[Column]:
@@ -192,15 +196,11 @@ class IsNull(Predicate):
     inverted: bool = False
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        if self.column.field.is_blob:
-            import pyarrow.compute as pc
+        import pyarrow.compute as pc
 
-            nulls = is_null(self.column.values(batch))
-            return pc.invert(nulls) if self.inverted else nulls
-        # JSON is not decoded.
-        is_json = self.column.path[-1].logical_type == "json"
-        array = self.column.documents(batch) if is_json else self.column.values(batch)
-        return array.is_valid() if self.inverted else array.is_null()
+        is_blob = self.column.field.is_blob
+        nulls = is_null(self.column.values(batch)) if is_blob else self.column.is_null(batch)
+        return pc.invert(nulls) if self.inverted else nulls
 
     def columns(self) -> Iterator[Column]:
         yield self.column

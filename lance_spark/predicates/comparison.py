@@ -107,6 +107,7 @@ def kernel_type(dtype: pa.DataType) -> pa.DataType:
 def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanArray:
     """Compare values as Spark does: NaN equals NaN and is the greatest value, both zeros are equal.
 
+    - `left`: May be the unscaled values of decimals, as int64.
     - `right`: Of the same type.
 
     The result is null where either side is null.
@@ -115,13 +116,14 @@ def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanA
 
     if pat.is_fixed_size_binary(left.type):
         left, right = left.cast(pa.binary()), right.cast(pa.binary())
-    elif is_short_decimal(left.type):
+    elif is_short_decimal(right.type):
         # Arrow compares 64 bits in a fifth of the time.
         if isinstance(right, pa.Scalar):
             right = unscaled(pa.array([right.as_py()], right.type))[0]
         else:
             right = unscaled(right)
-        left = unscaled(left)
+        if pat.is_decimal(left.type):
+            left = unscaled(left)
     result = pc.call_function(KERNELS[op], [left, right])
     if not pat.is_floating(left.type):
         return result

@@ -67,13 +67,21 @@ class Column:
     ) -> pa.BooleanArray:
         """Return the truth of a test of each value in a batch, which is null for null.
 
-        The values of a dictionary are tested once.
+        The values of a dictionary are tested once. Decimals that the batch has as their unscaled
+        values are tested as these, of type int64, if the column is not cast.
         """
         array = self._stored(batch)
         if pat.is_dictionary(array.type) and len(array.dictionary) < len(array):
-            truths = test(self._compared_as(array.dictionary))
+            truths = test(self._compared_as(array.dictionary, unscaled=True))
             return truths.take(array.indices)
-        return test(self._compared_as(array))
+        return test(self._compared_as(array, unscaled=True))
+
+    def is_null(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return which values in a batch are null. JSON is not decoded."""
+        array = self.documents(batch)
+        if pat.is_dictionary(array.type) and array.dictionary.null_count:
+            array = array.dictionary_decode()
+        return array.is_null()
 
     def _stored(self, batch: pa.RecordBatch) -> pa.Array:
         array = values_at(batch, self.path)
@@ -84,12 +92,14 @@ class Column:
         array = column_at(batch, [node.name for node in self.path])
         return array.storage if isinstance(array.type, pa.BaseExtensionType) else array
 
-    def _compared_as(self, array: pa.Array) -> pa.Array:
+    def _compared_as(self, array: pa.Array, *, unscaled: bool = False) -> pa.Array:
         if pat.is_dictionary(array.type):
             array = array.cast(array.type.value_type)
         if pat.is_float16(array.type):
             array = array.cast(pa.float32())
         if pat.is_int64(array.type) and self.field.logical_type.startswith(DECIMAL):
+            if unscaled and self.cast_type is None:
+                return array
             array = from_unscaled(array, self.field.arrow_field.type)
         if self.cast_type is not None and not array.type.equals(self.cast_type):
             array = widened(array, self.cast_type)

@@ -296,31 +296,25 @@ class ScanTask:
 def with_dictionaries(task: ScanTask) -> ScanTask:
     """Return the task of the same rows, whose batches may have dictionary arrays.
 
-    Columns of strings and bytes that are stored with a dictionary, and that no filter reads, have
-    dictionary arrays where all pages of a batch have one.
+    Columns of strings and bytes that are stored with a dictionary have dictionary arrays where all
+    pages of a batch have one.
     """
     if any(piece.fragment.has_overlays for piece in task.slices):
         return task
-    fields = preserve_dictionaries(task.lance_schema.fields, _filtered(task))
+    fields = preserve_dictionaries(task.lance_schema.fields)
     return replace(task, lance_schema=replace(task.lance_schema, fields=fields))
 
 
 def with_unscaled(task: ScanTask) -> ScanTask:
     """Return the task of the same rows, whose batches may have the unscaled values of decimals.
 
-    Decimals of at most 18 digits that no filter reads are int64 in the batches of files from
-    version 2.1 on.
+    Decimals of at most 18 digits are int64 in the batches of files from version 2.1 on.
     """
     # Searches put columns together by their types.
     if type(task) is not ScanTask or any(piece.fragment.has_overlays for piece in task.slices):
         return task
-    fields = unscaled_decimals(task.lance_schema.fields, _filtered(task))
+    fields = unscaled_decimals(task.lance_schema.fields)
     return replace(task, lance_schema=replace(task.lance_schema, fields=fields))
-
-
-def _filtered(task: ScanTask) -> set[int]:
-    """Return the ids of the columns that the filters of a task read."""
-    return {path[0].id for part in task.filters for path in part.paths}
 
 
 def _ignore(_: int) -> None:

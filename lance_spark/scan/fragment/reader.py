@@ -30,7 +30,12 @@ from lance_spark.errors import (
 from lance_spark.file.arrays import holds_matrices, without_sliced_matrices
 from lance_spark.file.blobs.fields import without_bytes
 from lance_spark.file.checks import narrow_indices
-from lance_spark.file.dictionaries import decoded, is_preserved, preserve_dictionaries
+from lance_spark.file.dictionaries import (
+    declared,
+    in_form,
+    preserve_dictionaries,
+    unscaled_decimals,
+)
 from lance_spark.file.json_columns import paged_json, read_json
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.open_files import OpenFiles
@@ -166,7 +171,7 @@ class FilterReader:
         # Overlays replace values of plain arrays.
         fields = self.fields
         if files.overlays is None:
-            fields = preserve_dictionaries(fields, decimals=True)
+            fields = unscaled_decimals(preserve_dictionaries(fields, decimals=True))
         # Functions of JSON search JSONB; other conditions make texts of it.
         fields = tuple(map(paged_json, fields))
         # Conditions on blobs test for null.
@@ -446,7 +451,7 @@ class SelectiveReader:
             filter_fields = self._filter.fields
             self._shared = {
                 position: filter_fields.index(field)
-                for position, field in enumerate(schema.fields)
+                for position, field in enumerate(map(declared, schema.fields))
                 if field in filter_fields and not any(node.is_blob for node in field.walk())
             }
         self._costs: Costs | None = None
@@ -649,10 +654,11 @@ class SelectiveReader:
         """Read some live rows, and leave out those that do not meet the filters."""
         assert self._filter is not None
         fields = self._columns.fields
-        others = tuple(field for field in self._filter.fields if field not in fields)
+        read = tuple(map(declared, fields))
+        others = tuple(field for field in self._filter.fields if field not in read)
         batch = ColumnReader(self._files, Schema(fields + others)).read(rows)
         matches = self._filter.matches(
-            [batch.column((*fields, *others).index(field)) for field in self._filter.fields]
+            [batch.column((*read, *others).index(field)) for field in self._filter.fields]
         )
         self._metrics.windows += 1
         count = int(np.count_nonzero(matches))
@@ -751,9 +757,8 @@ class SelectiveReader:
                     if isinstance(selected, slice)
                     else column.take(pa.array(selected))
                 )
-                if is_preserved(values, self._columns.fields[position]):
-                    values = decoded(values)
                 field = self._columns.fields[position]
+                values = in_form(values, field)
                 if field.has_json and not values.type.equals(field.arrow_field.type):
                     values = self._texts(values, field, rows)
                 window[-1 - position] = values

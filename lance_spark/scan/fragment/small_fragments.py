@@ -26,6 +26,7 @@ from lance_spark.encoding.levels import BoolArray, IndexArray
 from lance_spark.encoding.rows import RowNumbers, RowRanges, Rows, split_rows
 from lance_spark.encoding.v2_1.codec import bounds
 from lance_spark.errors import LanceError
+from lance_spark.file.dictionaries import declared
 from lance_spark.file.footer import expect_tail
 from lance_spark.file.multi_file import JoinedReader, can_join, can_read_together, max_column_bytes
 from lance_spark.file.open import DataFileReader, open_file
@@ -623,7 +624,9 @@ def matching_rows(
     None if the rows cannot be read together, see `read_scattered`.
     """
     tested = top_fields(filters)
-    fields = (*schema.fields, *(field for field in tested if field not in schema.fields))
+    read = tuple(map(declared, schema.fields))
+    others = tuple(field for field in tested if field not in read)
+    fields = (*schema.fields, *others)
     # A batch without columns does not keep its number of rows.
     if not schema.fields or not tested:
         return None
@@ -639,7 +642,7 @@ def matching_rows(
     if batch is None:
         return None
     # Several columns can have parts of one field.
-    columns = [batch.column(fields.index(field)) for field in tested]
+    columns = [batch.column((*read, *others).index(field)) for field in tested]
     names = [field.name for field in tested]
     matches = matching(filters, pa.RecordBatch.from_arrays(columns, names))
     count = int(np.count_nonzero(matches))
