@@ -53,14 +53,14 @@ from lance_spark.file.blobs.fields import without_bytes
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.predicates.columns import IsNull
-from lance_spark.predicates.conditions import top_fields
-from lance_spark.predicates.tree import And
+from lance_spark.predicates.conditions import Condition, top_fields
 from lance_spark.scan.take import blob_bytes, described_schema, loads_blobs
 from lance_spark.spark.read.estimate import estimated_size
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from lance_spark.scan.task import ScanTask
     from lance_spark.spark.pushdown.request import PushedScan
     from lance_spark.spark.read.planning import LancePartition, Plan
 
@@ -276,8 +276,8 @@ def _leaves_many_rows(
     # A read in vain costs as many requests as a sample.
     many = _MAX_FILTERED_ROWS * _SAMPLE_FACTOR if is_remote else minimum
     if not is_scattered and all(map(_tests_null_only, partitions)):
-        # Spark adds such filters to the columns of joins. A sample would cost requests.
-        if rows >= many:
+        # Spark adds such filters to the columns of joins. A sample would cost time and requests.
+        if rows >= (_MAX_ROWS if plan.request.other_scans else many):
             return True
         minimum = _MAX_ROWS
     if rows < minimum or (
@@ -302,7 +302,8 @@ def filtered_share(plan: Plan, partitions: Sequence[LancePartition], size: int) 
     - `size`: Bytes of the rows in Spark. The driver reads no sample if Spark would not broadcast
       even the least share of them.
 
-    Returns 1.0 if the driver reads no sample.
+    Returns 1.0 if the driver reads no sample, or if half of it shows that Spark would not broadcast
+    the rows.
     """
     first = partitions[0]
     is_sampled = (
@@ -324,31 +325,43 @@ def filtered_share(plan: Plan, partitions: Sequence[LancePartition], size: int) 
 
     def matching_rows(sample: LancePartition) -> int:
         assert sample.task is not None
-        task = replace(sample.task, lance_schema=replace(sample.task.lance_schema, fields=()))
+        task = sample.task
+        # Each column costs as much as the rest of the read, and nulls are rare as a rule.
+        filters = tuple(part for part in _conjuncts(task) if not _tests_not_null(part))
+        schema = replace(task.lance_schema, fields=())
+        task = replace(task, lance_schema=schema, filters=filters)
         return sum(batch.num_rows for batch in task.batches(prefetch=False))
 
     samples = list(_samples(partitions, _PLACES, _ROWS_OF_A_PLACE))
-    try:
-        matching = sum(_each(matching_rows, samples, _threads(plan)))
-    except (LanceError, OSError, MemoryError, pa.ArrowException):
-        return 1.0
+    matching = sampled = 0
+    for half in (samples[::2], samples[1::2]):
+        try:
+            matching += sum(_each(matching_rows, half, _threads(plan)))
+        except (LanceError, OSError, MemoryError, pa.ArrowException):
+            return 1.0
+        sampled += _num_rows(half)
+        if matching * size > sampled * plan.request.broadcast:
+            return 1.0
     # The number of matching rows of another sample is seldom two deviations larger.
     most = matching + 2 * math.sqrt(matching) + 1
-    return min(1.0, max(most / _num_rows(samples), 1 / _PLACES))
+    return min(1.0, max(most / sampled, 1 / _PLACES))
 
 
 def _tests_null_only(partition: LancePartition) -> bool:
     """Return whether all filters leave the rows whose columns are not null."""
     if partition.residual is not None or partition.top is not None or partition.task is None:
         return False
-    parts = [*partition.task.filters]
-    while parts:
-        part = parts.pop()
-        if isinstance(part, And):
-            parts += part.parts
-        elif not (isinstance(part, IsNull) and part.inverted):
-            return False
-    return True
+    return all(map(_tests_not_null, _conjuncts(partition.task)))
+
+
+def _conjuncts(task: ScanTask) -> Iterator[Condition]:
+    """Yield the conditions that rows of a task must all meet."""
+    for part in task.filters:
+        yield from part.conjuncts()
+
+
+def _tests_not_null(condition: Condition) -> bool:
+    return isinstance(condition, IsNull) and condition.inverted
 
 
 def _each(

@@ -22,6 +22,7 @@ import scala.jdk.javaapi.CollectionConverters;
 final class Interpreters {
   private static final String DEFAULT = "python3";
   static final String PATH = "PYTHONPATH";
+  private static volatile String sparkPath;
 
   private Interpreters() {}
 
@@ -96,7 +97,11 @@ final class Interpreters {
   /** Returns the PYTHONPATH of the driver's steps, with the archives of these names. */
   static String path(List archives) {
     List paths = new ArrayList();
-    paths.add(PythonUtils$.MODULE$.sparkPythonPath());
+    if (sparkPath == null) {
+      // Spark searches its archives for it, and each scan of a query needs it.
+      sparkPath = PythonUtils$.MODULE$.sparkPythonPath();
+    }
+    paths.add(sparkPath);
     paths.add(System.getenv(PATH) == null ? "" : System.getenv(PATH));
     Object[] names = archives.toArray();
     for (int i = 0; i < names.length; i++) {
