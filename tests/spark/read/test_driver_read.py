@@ -317,32 +317,61 @@ def test_slow_reads_are_for_tasks(table: str, monkeypatch: pytest.MonkeyPatch) -
     assert ask(table, ["id"], {"limit": 5}).local_rows is None
 
 
-def test_a_sample_shows_that_a_filter_leaves_many_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the rows of all reads, of samples and of tasks."""
+    reads: list[int] = []
+    task_batches = ScanTask.batches
+
+    def batches(task: ScanTask, *args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        reads.append(task.num_rows)
+        return task_batches(task, *args, **options)
+
+    monkeypatch.setattr(ScanTask, "batches", batches)
+    return reads
+
+
+@pytest.mark.parametrize(("remainder", "samples"), [(50, 4), (10, 8)])
+def test_half_of_a_sample_shows_that_rows_are_too_many_for_a_broadcast(
+    tmp_path: Path, reads: list[int], remainder: int, samples: int
 ) -> None:
+    path = str(tmp_path / "t.lance")
+    ids = np.arange(100_000)
+    lance.write_dataset(pa.table({"id": ids, "g": ids % 100}), path)
+    conditions = [op("is_not_null", col("g")), op("<", col("g"), lit(remainder, "bigint"))]
+    # A row has 16 bytes in Spark: a quarter of the rows would be broadcast.
+    request = {"filters": conditions, "broadcast": 400_000, "other_scans": True}
+    assert ask(path, ["id"], request).local_rows is None
+    assert reads.count(512) == samples
+
+
+def test_no_sample_of_nulls_is_read_beside_other_scans(tmp_path: Path, reads: list[int]) -> None:
+    path = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": np.arange(20_000)}), path)
+    request = {"filters": [op("is_not_null", col("id"))]}
+    ask(path, ["id"], request)
+    assert 1_024 in reads
+    reads.clear()
+    assert ask(path, ["id"], request | {"other_scans": True}).local_rows is None
+    assert sum(reads) == 20_000
+
+
+def test_a_sample_shows_that_a_filter_leaves_many_rows(tmp_path: Path, reads: list[int]) -> None:
     path = str(tmp_path / "t.lance")
     ids = np.arange(100_000)
     # A sample would begin at the last row of the first fragment.
     rows = pa.table({"id": ids, "g": ids % 100})
     lance.write_dataset(rows, path, max_rows_per_file=12_501)
-    read = []
-    task_batches = ScanTask.batches
-
-    def batches(task: ScanTask, *args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-        read.append(task.num_rows)
-        return task_batches(task, *args, **options)
 
     def num_local_rows(condition: dict[str, Any], limit: int | None = None) -> int | None:
-        read.clear()
+        reads.clear()
         request = {"filters": [condition]} | ({"limit": limit} if limit else {})
         # Tasks read the rest; `ask` runs them after the driver has answered.
-        with monkeypatch.context() as patched:
-            patched.setattr(ScanTask, "batches", batches)
-            rows = ask(path, ["id"], request).local_rows
+        rows = ask(path, ["id"], request).local_rows
         return None if rows is None else rows.num_rows
 
     assert num_local_rows(op("<", col("g"), lit(50, "bigint"))) is None
-    assert sum(read) < 2 * 100_000
+    assert sum(reads) < 2 * 100_000
     # Samples are from the whole table: the first rows do not decide.
     assert num_local_rows(op("<", col("id"), lit(1_500, "bigint"))) == 1_500
     assert num_local_rows(op("=", col("g"), lit(7, "bigint"))) == 1_000
@@ -352,4 +381,4 @@ def test_a_sample_shows_that_a_filter_leaves_many_rows(
     for count, expected in ((9, 9_000), (11, None)):
         some = [lit(number, "bigint") for number in range(count)]
         assert num_local_rows(op("in", col("g"), *some)) == expected
-        assert sum(read) == count * 1_000 * (1 if expected is None else 2)
+        assert sum(reads) == count * 1_000 * (1 if expected is None else 2)
