@@ -113,13 +113,13 @@ class _TooLargeError(Exception):
 def read_on_driver(
     plan: Plan,
     partitions: Sequence[LancePartition],
-    size: int | None,
+    rows: int,
     schema: StructType,
     read_rows: _ReadRows,
 ) -> tuple[bytes | None, int]:
     """Read the rows of all partitions of a plan, if they are few.
 
-    - `size`: Maximum number of bytes of their rows, if it is known.
+    - `rows`: Maximum number of their rows.
     - `read_rows`: Returns the rows of a partition, as a task would. Several threads call it.
 
     Returns an Arrow stream, or None if tasks are to read the rows; and about how many bytes of
@@ -130,7 +130,7 @@ def read_on_driver(
         return None, 0
     spent = 0
     try:
-        if not _is_small(plan, partitions, size, budget):
+        if not _is_small(plan, partitions, plan.size(rows), budget):
             return None, 0
         limit = plan.request.limit
         is_bounded = plan.request.is_aggregated or (limit or _MAX_ROWS) <= _MAX_FILTERED_ROWS
@@ -292,7 +292,18 @@ def _leaves_many_rows(
     return matching * rows > sampled * _MAX_FILTERED_ROWS * _SAMPLE_FACTOR
 
 
-def filtered_share(plan: Plan, partitions: Sequence[LancePartition], size: int) -> float:
+def sampled_size(plan: Plan, partitions: Sequence[LancePartition], rows: int) -> int | None:
+    """Return the bytes of at most `rows` rows that a scan in tasks reports to Spark.
+
+    None if it is unknown. If they are too many for a broadcast, a sample shows what filters leave.
+    """
+    size, reported = plan.size(rows), plan.reported_size(rows)
+    if not size or reported is None or not reported > plan.request.broadcast > 0:
+        return reported
+    return min(reported, math.ceil(size * _filtered_share(plan, partitions, size)))
+
+
+def _filtered_share(plan: Plan, partitions: Sequence[LancePartition], size: int) -> float:
     """Return the share of the rows that meets the filters, by a sample; rather more than less.
 
     Spark does not estimate what filters leave, and would not broadcast a large table of which they

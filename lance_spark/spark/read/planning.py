@@ -55,7 +55,7 @@ MAX_TOP_ROWS = 100_000
 #: Aggregates that do not depend on the values of a column.
 _COUNTS = ("count_star", "count")
 #: Approximate size in Spark of a row of aggregates.
-AGGREGATE_ROW_BYTES = 64
+_AGGREGATE_ROW_BYTES = 64
 
 
 class LancePartition(InputPartition):
@@ -203,8 +203,8 @@ class Plan:
         # Nothing is said of the first rows in another order.
         return () if self.request.is_aggregated or self.request.top is not None else self.ordered
 
-    def partitions(self) -> tuple[list[LancePartition], int, int | None]:
-        """Return the partitions, and the maximum numbers of their rows and bytes."""
+    def partitions(self) -> tuple[list[LancePartition], int]:
+        """Return the partitions, and the maximum number of their rows."""
         scanned, residual = self.filters()
         # Which rows of a fresh read are hidden is known only when they are read.
         filtered = bool(scanned) or residual is not None or self.is_fresh
@@ -229,7 +229,7 @@ class Plan:
             rows = min(rows, limit * (len(partitions) if filtered else 1))
         elif top is not None:
             rows = min(rows, top.count * len(partitions))
-        return partitions or [LancePartition(None)], rows, self.size(rows)
+        return partitions or [LancePartition(None)], rows
 
     def _is_reversed(self, top: Top) -> bool:
         """Return whether the first rows are the last rows of the table."""
@@ -241,7 +241,7 @@ class Plan:
 
     def _aggregates(
         self, scanned: tuple[Predicate, ...], residual: ResidualFilter | None
-    ) -> tuple[list[LancePartition], int, int | None]:
+    ) -> tuple[list[LancePartition], int]:
         from lance_spark.spark.read.aggregates import known_values
 
         # Values that are known without reading are values of all rows.
@@ -254,18 +254,15 @@ class Plan:
         if is_whole and not self.request.groups:
             values = known_values(self.request.aggregates, self.dataset, self.schema)
             if values is not None:
-                return [LancePartition(None, values=values)], 1, AGGREGATE_ROW_BYTES
+                return [LancePartition(None, values=values)], 1
         tasks = self._tasks(scanned, residual)
         if residual is None and not self.is_fresh:
             tasks = list(map(self._counting, tasks))
         partitions = [
             LancePartition(task, residual=residual, columns=self.wanted) for task in tasks
         ]
-        if self.request.groups:
-            rows = self.dataset._reader.max_rows
-            return partitions or [LancePartition(None)], rows, self.size(rows)
-        size = AGGREGATE_ROW_BYTES * len(partitions)
-        return partitions or [LancePartition(None)], max(1, len(partitions)), size
+        rows = self.dataset._reader.max_rows if self.request.groups else max(1, len(partitions))
+        return partitions or [LancePartition(None)], rows
 
     def _counting(self, task: ScanTask) -> ScanTask:
         """Return a task that does not load blobs whose values are only counted."""
@@ -382,20 +379,27 @@ class Plan:
 
     def size(self, rows: int) -> int | None:
         """Return about how many bytes rows take in Spark; None if it is unknown."""
+        if self._has_totals:
+            return _AGGREGATE_ROW_BYTES * rows
         from lance_spark.spark.read.estimate import estimated_size
 
         return estimated_size(self.dataset.fragments, rows, self._read, self.known)
 
-    def reported_size(self, rows: int, size: int | None) -> int | None:
-        """Return the bytes that the scan reports to Spark, of rows of an estimated size."""
+    def reported_size(self, rows: int) -> int | None:
+        """Return the bytes of rows that the scan reports to Spark; None if it is unknown."""
+        size = self.size(rows)
+        if size is None or self._has_totals:
+            return size
         from lance_spark.spark.read.estimate import reported_size
 
-        is_of_rows = not self.request.is_aggregated or self.request.groups
-        if size is None or not is_of_rows:
-            return size
         return reported_size(
             size, self.dataset.fragments, rows, self._read, self.dataset._table.schema
         )
+
+    @property
+    def _has_totals(self) -> bool:
+        """Whether a row has aggregates of all rows of a partition."""
+        return self.request.is_aggregated and not self.request.groups
 
     @property
     def _read(self) -> Schema:

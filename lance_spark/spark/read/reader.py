@@ -8,7 +8,6 @@ The plan combines the request of the optimizer rule (`request`), filters that Sp
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -227,7 +226,7 @@ class LanceReader(TaskObject, DataSourceReader):
             # read an older one. The result has all methods of a dataset that plans call.
             dataset = cast("Dataset", dataset.fresh())
         plan, text = self._plan(dataset, request)
-        partitions, rows, size = self._partitions(plan)
+        partitions, rows = self._partitions(plan)
         if request.locators is not None:
             with_locators(plan, partitions)
         for partition in partitions:
@@ -237,7 +236,7 @@ class LanceReader(TaskObject, DataSourceReader):
                 partition.columns = plan.wanted
         if self.request is None:
             return [*partitions]
-        return self._with_reply(plan, partitions, rows, size)
+        return self._with_reply(plan, partitions, rows)
 
     def _rows_of_keys(self, dataset: Dataset, request: PushedScan) -> PlanReply | None:
         """Return the reply with the rows that have keys; None if they are not for the driver."""
@@ -253,8 +252,8 @@ class LanceReader(TaskObject, DataSourceReader):
         assert isinstance(reply, PlanReply)
         return reply if reply.has_rows else None
 
-    def _partitions(self, plan: Plan) -> tuple[list[LancePartition], int, int | None]:
-        """Return the partitions of a scan or search, and the most rows and bytes that they have."""
+    def _partitions(self, plan: Plan) -> tuple[list[LancePartition], int]:
+        """Return the partitions of a scan or search, and the maximum number of their rows."""
         top = plan.request.top
         if self.options.nearest is not None:
             from lance_spark.spark.read.searches import nearest_partitions
@@ -271,7 +270,7 @@ class LanceReader(TaskObject, DataSourceReader):
         return plan.partitions()
 
     def _with_reply(
-        self, plan: Plan, partitions: list[LancePartition], rows: int, size: int | None
+        self, plan: Plan, partitions: list[LancePartition], rows: int
     ) -> list[InputPartition]:
         """Return the reply to the request, and the partitions behind it.
 
@@ -279,9 +278,9 @@ class LanceReader(TaskObject, DataSourceReader):
         of the partitions.
         """
         from lance_spark.spark.read.driver_read import (
-            filtered_share,
             read_on_driver,
             sampled_groups,
+            sampled_size,
         )
         from lance_spark.spark.read.planning import PlanReply, count_fragments
 
@@ -291,20 +290,17 @@ class LanceReader(TaskObject, DataSourceReader):
             groups = sampled_groups(plan, partitions, self.spark_schema, self._rows)
         stream, spent = None, 0
         if groups is None or groups.are_few:
-            stream, spent = read_on_driver(plan, partitions, size, self.spark_schema, self._rows)
+            stream, spent = read_on_driver(plan, partitions, rows, self.spark_schema, self._rows)
         ordered = plan.reported_order if stream is None else ()
         keys = None
         if stream is None and request.clustering:
             from lance_spark.spark.pushdown.partition_keys import keyed_partitions
 
             partitions, keys, stream = keyed_partitions(plan, partitions)
-        reported = plan.reported_size(rows, size)
-        if stream is None and size and reported is not None and reported > request.broadcast > 0:
-            share = filtered_share(plan, partitions, size)
-            reported = min(reported, math.ceil(size * share))
+        in_tasks = stream is None
         reply = PlanReply(
             rows,
-            reported,
+            sampled_size(plan, partitions, rows) if in_tasks else plan.reported_size(rows),
             version_of(dataset, self.options),
             (count_fragments(partitions), len(dataset.fragments)),
             plan.table,

@@ -28,7 +28,6 @@ from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX, ROW_ADDRES
 from lance_spark.scan.nearest_rows import can_measure
 from lance_spark.spark.quoting import quoted
 from lance_spark.spark.read.planning import (
-    AGGREGATE_ROW_BYTES,
     DEFAULT_BATCH_SIZE,
     MAX_TOP_ROWS,
     LancePartition,
@@ -160,8 +159,8 @@ _LOCAL_FACTOR = 8
 _DRIVER_ROWS = 10_000
 
 
-def nearest_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | None]:
-    """Return the partitions, and the maximum numbers of their rows and bytes.
+def nearest_partitions(plan: Plan) -> tuple[list[LancePartition], int]:
+    """Return the partitions, and the maximum number of their rows.
 
     Raises InvalidOptionError: an option cannot be combined with nearest. Raises LanceError: as
     `plan_vectors`.
@@ -172,17 +171,16 @@ def nearest_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | Non
     if request.is_aggregated:
         partitions = [_partition(task, residual=residual, columns=plan.wanted) for task in tasks]
         if not request.groups:
-            size = AGGREGATE_ROW_BYTES * len(partitions)
-            return partitions or [LancePartition(None)], max(1, len(partitions)), size
+            return partitions or [LancePartition(None)], max(1, len(partitions))
     else:
         partitions = [_partition(task, limit=request.limit, residual=residual) for task in tasks]
     rows = sum(task.most_rows for task in tasks)
     if request.limit is not None:
         rows = min(rows, request.limit * len(partitions))
-    return partitions or [LancePartition(None)], rows, plan.size(rows)
+    return partitions or [LancePartition(None)], rows
 
 
-def ordered_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | None]:
+def ordered_partitions(plan: Plan) -> tuple[list[LancePartition], int]:
     """Return partitions with the first rows by a distance, as an index finds them.
 
     If no index has the distance, and in other cases, partitions give the exact answer.
@@ -193,8 +191,7 @@ def ordered_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | Non
     if residual is None and plan.request.limit is None and top is not None:
         partitions = _index_partitions(plan, top, filters)
         if partitions is not None:
-            rows = top.rows * len(partitions)
-            return partitions, rows, plan.size(rows)
+            return partitions, top.rows * len(partitions)
     return plan.partitions()
 
 
@@ -269,7 +266,7 @@ def _uncovered(plan: Plan, search: VectorSearch) -> list[LancePartition]:
     if not rows:
         return []
     options = replace(plan.options, fragment_ids=tuple(rows))
-    partitions, _, _ = replace(plan, options=options).partitions()
+    partitions, _ = replace(plan, options=options).partitions()
     for partition in partitions:
         if (task := partition.task) is not None:
             pieces = (part for piece in task.slices for part in narrowed_slices(piece, rows))
@@ -414,8 +411,8 @@ _DRIVER_COST = 2_000_000
 _DRIVER_TEXT_ROWS = 100_000
 
 
-def text_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | None]:
-    """Return the partitions, and the maximum numbers of their rows and bytes.
+def text_partitions(plan: Plan) -> tuple[list[LancePartition], int]:
+    """Return the partitions, and the maximum number of their rows.
 
     Raises InvalidOptionError: an option cannot be combined with full_text_query. Raises LanceError:
     as `plan_search`.
@@ -428,14 +425,13 @@ def text_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | None]:
             LancePartition(task, residual=residual, columns=plan.wanted) for task in tasks
         ]
         if not request.groups:
-            size = AGGREGATE_ROW_BYTES * len(partitions)
-            return partitions or [LancePartition(None)], max(1, len(partitions)), size
+            return partitions or [LancePartition(None)], max(1, len(partitions))
     else:
         partitions = [LancePartition(task, request.limit, residual) for task in tasks]
     rows = min(plan.dataset._reader.max_rows, sum(most_rows(task) for task in tasks))
     if request.limit is not None:
         rows = min(rows, request.limit * len(partitions))
-    return partitions or [LancePartition(None)], rows, plan.size(rows)
+    return partitions or [LancePartition(None)], rows
 
 
 def is_search_for_driver(plan: Plan, partitions: Sequence[LancePartition]) -> bool:
