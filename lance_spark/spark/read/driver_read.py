@@ -102,9 +102,6 @@ _THREADS = 4
 #: On stores that answer requests in parallel: threads wait, and compute little.
 _REMOTE_THREADS = 16
 
-#: Errors of reads, which tasks report.
-_FAILURES = (LanceError, OSError, MemoryError, pa.ArrowException)
-
 _T = TypeVar("_T")
 _ReadRows = Callable[["LancePartition"], Iterator[pa.RecordBatch]]
 
@@ -116,18 +113,25 @@ class _TooLargeError(Exception):
 def read_on_driver(
     plan: Plan,
     partitions: Sequence[LancePartition],
+    rows: int,
     schema: StructType,
     read_rows: _ReadRows,
 ) -> tuple[bytes | None, int]:
-    """Read the rows of all partitions of a plan for which `is_small` is true, if they are few.
+    """Read the rows of all partitions of a plan, if they are few.
 
+    - `rows`: Maximum number of their rows.
     - `read_rows`: Returns the rows of a partition, as a task would. Several threads call it.
 
     Returns an Arrow stream, or None if tasks are to read the rows; and about how many bytes of
     columns were read.
     """
+    budget = plan.options.driver_read_bytes
+    if plan.request.tasks or budget == 0:
+        return None, 0
     spent = 0
     try:
+        if not _is_small(plan, partitions, plan.size(rows), budget):
+            return None, 0
         limit = plan.request.limit
         is_bounded = plan.request.is_aggregated or (limit or _MAX_ROWS) <= _MAX_FILTERED_ROWS
         is_search = plan.options.is_search or partitions[0].search_cost is not None
@@ -146,7 +150,7 @@ def read_on_driver(
         if not is_search and _decoded_fields(plan, partitions):
             spent = _decoded_bytes(plan, partitions) or 0
         return _read(plan.request, partitions, schema, read_rows, threads, max_rows), spent
-    except (_TooLargeError, *_FAILURES):
+    except (_TooLargeError, LanceError, OSError, MemoryError, pa.ArrowException):
         return None, spent
 
 
@@ -157,21 +161,7 @@ def _threads(plan: Plan) -> int:
     return min(_THREADS, os.cpu_count() or 1)
 
 
-def is_small(plan: Plan, partitions: Sequence[LancePartition], rows: int) -> bool:
-    """Return whether the driver may read the partitions, by what it knows without a read.
-
-    - `rows`: Maximum number of their rows.
-    """
-    budget = plan.options.driver_read_bytes
-    if plan.request.tasks or budget == 0:
-        return False
-    try:
-        return _is_within(plan, partitions, plan.size(rows), budget)
-    except _FAILURES:
-        return False
-
-
-def _is_within(
+def _is_small(
     plan: Plan, partitions: Sequence[LancePartition], size: int | None, budget: int
 ) -> bool:
     tasks = [partition.task for partition in partitions if partition.task is not None]
@@ -358,7 +348,7 @@ def _filtered_share(plan: Plan, partitions: Sequence[LancePartition], size: int)
     for half in (samples[::2], samples[1::2]):
         try:
             matching += sum(_each(matching_rows, half, _threads(plan)))
-        except _FAILURES:
+        except (LanceError, OSError, MemoryError, pa.ArrowException):
             return 1.0
         sampled += _num_rows(half)
         if matching * size > sampled * plan.request.broadcast:
@@ -435,13 +425,8 @@ def sampled_groups(
     partitions: Sequence[LancePartition],
     schema: StructType,
     read_rows: _ReadRows,
-    *,
-    is_for_driver: bool,
 ) -> Groups:
-    """Return what a sample of the rows shows of their groups.
-
-    - `is_for_driver`: Whether the driver may make the groups.
-    """
+    """Return what a sample of the rows shows of their groups."""
     if _load_blobs(partitions):
         # Spark writes to disk what does not fit into memory.
         return Groups(are_many=True, are_few=False)
@@ -450,16 +435,16 @@ def sampled_groups(
     from lance_spark.spark.read.aggregates import merged_on_driver
     from lance_spark.spark.types.mapping import batch_schema
 
-    # One place shows whether tasks are to make the groups. Beside other scans, the driver makes
-    # groups of small columns alone.
-    places = _SAMPLES if is_for_driver and not plan.request.other_scans else 1
+    # Beside other scans, the driver makes groups of small columns alone: one place shows whether
+    # tasks are to make them.
+    places = 1 if plan.request.other_scans else _SAMPLES
     samples = list(_samples(partitions, places, _GROUPED_ROWS))
     try:
         read = _each(lambda part: list(read_rows(part)), samples, _threads(plan))
         rows = [batch for batches in read for batch in batches]
         request, output = plan.request, batch_schema(schema)
         groups = merged_on_driver(request.groups, request.aggregates, output, rows)
-    except _FAILURES:
+    except (LanceError, OSError, MemoryError, pa.ArrowException):
         return Groups(are_many=False, are_few=True)
     sampled = sum(sample.task.num_rows for sample in samples if sample.task is not None)
     num_groups: int = sum(batch.num_rows for batch in groups)

@@ -278,7 +278,6 @@ class LanceReader(TaskObject, DataSourceReader):
         of the partitions.
         """
         from lance_spark.spark.read.driver_read import (
-            is_small,
             read_on_driver,
             sampled_groups,
             sampled_size,
@@ -287,14 +286,11 @@ class LanceReader(TaskObject, DataSourceReader):
 
         request, dataset = plan.request, plan.dataset
         groups = None
-        is_for_driver = is_small(plan, partitions, rows)
         if request.groups:
-            groups = sampled_groups(
-                plan, partitions, self.spark_schema, self._rows, is_for_driver=is_for_driver
-            )
+            groups = sampled_groups(plan, partitions, self.spark_schema, self._rows)
         stream, spent = None, 0
-        if is_for_driver and (groups is None or groups.are_few):
-            stream, spent = read_on_driver(plan, partitions, self.spark_schema, self._rows)
+        if groups is None or groups.are_few:
+            stream, spent = read_on_driver(plan, partitions, rows, self.spark_schema, self._rows)
         ordered = plan.reported_order if stream is None else ()
         keys = None
         if stream is None and request.clustering:
