@@ -316,15 +316,15 @@ def _filtered_share(plan: Plan, partitions: Sequence[LancePartition], size: int)
     Returns 1.0 if the driver reads no sample, or if half of it shows that Spark would not broadcast
     the rows.
     """
-    first = partitions[0]
+    partition = partitions[0]
     is_sampled = (
         size <= plan.request.broadcast * _PLACES
         and not plan.request.is_aggregated
         and not (plan.options.is_search or plan.is_fresh)
-        and first.search_cost is None
-        and first.top is None
-        and first.limit is None
-        and first.residual is None
+        and partition.search_cost is None
+        and partition.top is None
+        and partition.limit is None
+        and partition.residual is None
         and _is_filtered(partitions)
         and not all(map(_tests_null_only, partitions))
         and _num_rows(partitions) >= _MIN_SAMPLED
