@@ -28,8 +28,9 @@ from lance_spark.scan.take import take_parts
 from lance_spark.scan.task import ScanTask
 from lance_spark.table.paths import TablePaths
 
-#: Rows that are collected before they are sorted, besides those that remain.
+#: Rows that are collected before they are sorted, besides those that remain; fewer at first.
 _COLLECTED_ROWS = 65_536
+_FEW_ROWS = 4_096
 _SIGN = np.int64(2**63 - 1)
 #: Column of the numbers of collected rows, beside those of their keys.
 _NUMBER = "number"
@@ -135,11 +136,20 @@ class TopRowsCollector:
     def add(self, values: Sequence[pa.Array], numbers: pa.Array) -> None:
         """Add rows: the values of each key, and numbers by which the caller knows the rows."""
         part = pa.RecordBatch.from_arrays([*values, numbers], schema=self._schema)
+        if self._bound is None and self._count is not None:
+            # The first rows of a few show which of the others need not be sorted.
+            few = max(_FEW_ROWS, 2 * self._count)
+            self._collect(part[:few], few)
+            part = part[few:]
+        self._collect(part, _COLLECTED_ROWS)
+
+    def _collect(self, part: pa.RecordBatch, most: int) -> None:
+        """Keep those of these rows that may be among the first; sort if so many rows are kept."""
         if self._bound is not None:
             part = part.filter(_may_precede(part.column(0), self._bound, self._keys[0]))
         self._collected.append(part)
         self._num_collected += part.num_rows
-        if self._count is not None and self._num_collected >= max(_COLLECTED_ROWS, self._count):
+        if self._count is not None and self._num_collected >= max(most, self._count):
             table, order = self._first()
             self._remaining = table.take(pa.array(order))
             self._collected, self._num_collected = [], 0

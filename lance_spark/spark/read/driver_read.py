@@ -7,9 +7,9 @@ stream:
 | read on the driver | if |
 | --- | --- |
 | rows without filters, or without nulls | they are at most 10,000 rows, of 4 MiB in Spark |
-| filtered rows, aggregates | at most 2,000 rows result, of 4 MiB in Spark; 10,000 if indexes show |
-| | how many; the columns to decode have at most `driver_read_bytes` in Spark (128 MiB by |
-| | default; 1 MiB if the query has other scans): the scans of a query share these bytes |
+| filtered rows, aggregates | at most 10,000 rows result, of 4 MiB in Spark; the columns to decode |
+| | have at most `driver_read_bytes` in Spark (128 MiB by default; 1 MiB if the query has other |
+| | scans): the scans of a query share these bytes |
 | rows with keys of a MERGE | at most as many rows as keys and 1,000 more result, of 16 MiB in |
 | | Spark; the columns to decode have at most `driver_read_bytes` |
 | rows of a vector search | at most 10,000 rows result, of 4 MiB in Spark, of a search that |
@@ -65,8 +65,9 @@ if TYPE_CHECKING:
     from lance_spark.spark.read.planning import LancePartition, Plan
 
 _MAX_ROWS = 10_000
-#: Smaller than `_MAX_ROWS`: rows past it have been filtered in vain, as tasks filter them again.
-_MAX_FILTERED_ROWS = 2_000
+#: Smaller than `_MAX_ROWS`: if samples promise more, tasks filter the rows. A read past the maximum
+#: would have filtered them in vain.
+_MAX_PROMISED_ROWS = 8_000
 #: Number and rows of the samples that a filter is tried on, and rows below which it is not.
 _SAMPLES = 4
 _SAMPLED_ROWS = 1_024
@@ -81,13 +82,11 @@ _SCATTERED_ROWS = 32
 _UNSAMPLED_BYTES = 16 * 1024 * 1024
 #: Types of indexes whose answers are the rows that meet a condition, and hardly any others.
 _EXACT = frozenset({"BTREE", "BITMAP"})
-_MIN_SCATTERED = 2 * _MAX_FILTERED_ROWS
+_MIN_SCATTERED = 4_000
 #: Rows of a sample that groups are counted in, and the least rows of a group on average for which
 #: tasks make groups.
 _GROUPED_ROWS = 4_096
 _ROWS_OF_A_GROUP = 8
-#: Samples must promise so many times the maximum: a few rows of chance are no promise.
-_SAMPLE_FACTOR = 4
 _MAX_BYTES = 4 * 1024 * 1024
 #: Bytes in Spark of the columns that are decoded for all scans of a query of several scans.
 _BYTES_BESIDE_OTHERS = 1024 * 1024
@@ -133,23 +132,21 @@ def read_on_driver(
         if not _is_small(plan, partitions, plan.size(rows), budget):
             return None, 0
         limit = plan.request.limit
-        is_bounded = plan.request.is_aggregated or (limit or _MAX_ROWS) <= _MAX_FILTERED_ROWS
+        is_bounded = plan.request.is_aggregated or (limit is not None and limit <= _MAX_ROWS)
         is_search = plan.options.is_search or partitions[0].search_cost is not None
         is_bounded = is_bounded or is_search
         is_bounded = is_bounded or _load_blobs(partitions) or bool(plan.request.keys)
+        if (top := partitions[0].top) is not None:
+            is_bounded = is_bounded or top.count * len(partitions) <= _MAX_ROWS
         threads = _threads(plan)
-        max_rows = _MAX_ROWS
-        if _is_filtered(partitions) and not all(map(_tests_null_only, partitions)):
-            max_rows = _MAX_FILTERED_ROWS
         if not is_bounded and _is_decided_by_indexes(plan, partitions):
-            max_rows = _MAX_ROWS
-            if _num_rows(partitions) > max_rows:
+            if _num_rows(partitions) > _MAX_ROWS:
                 return None, 0
         elif not is_bounded and _leaves_many_rows(plan, partitions, read_rows, threads):
             return None, 0
         if not is_search and _decoded_fields(plan, partitions):
             spent = _decoded_bytes(plan, partitions) or 0
-        return _read(plan.request, partitions, schema, read_rows, threads, max_rows), spent
+        return _read(plan.request, partitions, schema, read_rows, threads), spent
     except (_TooLargeError, LanceError, OSError, MemoryError, pa.ArrowException):
         return None, spent
 
@@ -235,7 +232,7 @@ def _blobs_are_small(plan: Plan, partitions: Sequence[LancePartition]) -> bool:
         for batch in task.batches(prefetch=False):
             rows += batch.num_rows
             total += int(blob_bytes(batch, described).sum())
-            if total > _MAX_BYTES or rows > _MAX_FILTERED_ROWS:
+            if total > _MAX_BYTES or rows > _MAX_ROWS:
                 return False
             if partition.limit is not None and rows >= partition.limit:
                 break
@@ -274,7 +271,7 @@ def _leaves_many_rows(
         return False
     is_remote = plan.dataset._table.store.reads_at_once > 1
     # A read in vain costs as many requests as a sample.
-    many = _MAX_FILTERED_ROWS * _SAMPLE_FACTOR if is_remote else minimum
+    many = _MAX_PROMISED_ROWS if is_remote else minimum
     if not is_scattered and all(map(_tests_null_only, partitions)):
         # Spark adds such filters to the columns of joins. A sample would cost time and requests.
         if rows >= (_MAX_ROWS if plan.request.other_scans else many):
@@ -289,7 +286,7 @@ def _leaves_many_rows(
     matching = sum(
         _each(lambda part: sum(batch.num_rows for batch in read_rows(part)), samples, threads)
     )
-    return matching * rows > sampled * _MAX_FILTERED_ROWS * _SAMPLE_FACTOR
+    return matching * rows > sampled * _MAX_PROMISED_ROWS
 
 
 def sampled_size(plan: Plan, partitions: Sequence[LancePartition], rows: int) -> int | None:
@@ -452,7 +449,7 @@ def sampled_groups(
     are_rare = num_groups * 4 > 3 * sum(batch.num_rows for batch in rows)
     expected = num_groups * _num_rows(partitions) // max(1, sampled)
     are_many = num_groups * _ROWS_OF_A_GROUP > sampled
-    most = _MAX_FILTERED_ROWS * _SAMPLE_FACTOR
+    most = _MAX_PROMISED_ROWS
     return Groups(are_many, are_few=not are_many and (not are_rare or expected <= most))
 
 
@@ -484,12 +481,11 @@ def _read(
     schema: StructType,
     read_rows: _ReadRows,
     threads: int,
-    max_rows: int,
 ) -> bytes:
     from lance_spark.spark.types.mapping import batch_schema
 
     output = batch_schema(schema)
-    bounds = _bounds(request, max_rows)
+    bounds = _bounds(request)
 
     def read(partition: LancePartition) -> list[pa.RecordBatch]:
         return bounds.take(read_rows(partition))
@@ -516,13 +512,13 @@ def _read(
     return stream
 
 
-def _bounds(request: PushedScan, max_rows: int) -> _Bounds:
+def _bounds(request: PushedScan) -> _Bounds:
     if request.keys:
         from lance_spark.spark.pushdown.filter_trees import packed_count
 
         count = max(map(packed_count, request.keys))
         return _Bounds(count + _ROWS_BESIDES_KEYS, _MAX_BYTES_OF_KEYS)
-    return _Bounds(max_rows, _MAX_BYTES)
+    return _Bounds(_MAX_ROWS, _MAX_BYTES)
 
 
 class _Bounds:
