@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding import rows as integer_sets
-from lance_spark.encoding.blocks import is_short_decimal, unscaled
 from lance_spark.encoding.rows import NO_ROWS, RowRanges, in_all
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import is_null
@@ -25,6 +24,7 @@ from lance_spark.predicates.comparison import (
     compared,
     exact_ticks,
     has_nan,
+    in_64_bits,
     is_nan,
     regex_parts,
     text_matches,
@@ -128,10 +128,7 @@ class In(Predicate):
     def _is_in(self, array: pa.Array) -> pa.BooleanArray:
         import pyarrow.compute as pc
 
-        values = self.values
-        if pat.is_int64(array.type) and is_short_decimal(values.type):
-            values = unscaled(values)
-        result = is_in(array, values, has_null=self.has_null)
+        result = is_in(in_64_bits(array), in_64_bits(self.values), has_null=self.has_null)
         return pc.invert(result) if self.inverted else result
 
     def columns(self) -> Iterator[Column]:
