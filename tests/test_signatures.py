@@ -47,7 +47,8 @@ def public_functions() -> Iterator[tuple[str, Any]]:
             if not inspect.isclass(value):
                 continue
             for member, function in inspect.getmembers(value, callable):
-                if member[0] != "_" and inspect.isroutine(function):
+                is_python = inspect.isfunction(function) or inspect.ismethod(function)
+                if member[0] != "_" and is_python:
                     yield f"{name}.{member}", function
 
 

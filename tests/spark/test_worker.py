@@ -56,7 +56,9 @@ def test_one_daemon_plans(spark: Any, tmp_path: Path) -> None:
     spark.range(10).write.format("lance").mode("overwrite").save(table)
     assert spark.read.format("lance").load(table).count() == 10
     jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())
-    ran = subprocess.run(["ps", "-eo", "ppid,args"], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        ["ps", "-ww", "-eo", "ppid,args"], capture_output=True, text=True, check=True
+    )
     commands = [line.split() for line in ran.stdout.splitlines()]
     daemons = [
         words[-1] for words in commands if words[0] == str(jvm) and "pyspark.daemon" in words

@@ -609,7 +609,8 @@ def _to_timestamp(args: Sequence[Expression], settings: SqlSettings) -> Expressi
     return casted(args[0], INSTANT if zoned else CLOCK, settings)
 
 
-def _unit(value: Expression, name: str) -> str:
+def unit_of(value: Expression, name: str) -> str:
+    """Return the unit of NumPy that a literal names. Raises NoCommonTypeError."""
     text = value.typed.value if isinstance(value, Literal) and is_text(value.dtype) else None
     unit = _UNITS.get(text.lower()) if text else None
     if unit is None:
@@ -618,7 +619,7 @@ def _unit(value: Expression, name: str) -> str:
 
 
 def _date_trunc(args: Sequence[Expression], settings: SqlSettings) -> Expression:
-    unit, value = _unit(args[0], "date_trunc"), args[1]
+    unit, value = unit_of(args[0], "date_trunc"), args[1]
     if not (is_datetime(value.dtype) or is_text(value.dtype)):
         raise NoCommonTypeError(f"date_trunc of {type_name(value.dtype)} is not computed here")
     instant = casted(value, INSTANT, settings)
@@ -626,7 +627,7 @@ def _date_trunc(args: Sequence[Expression], settings: SqlSettings) -> Expression
 
 
 def _trunc(args: Sequence[Expression], settings: SqlSettings) -> Expression:
-    unit = _unit(args[1], "trunc")
+    unit = unit_of(args[1], "trunc")
     if unit not in _DATE_UNITS:
         raise NoCommonTypeError(
             "the unit of trunc must be a year, quarter, month or week; use date_trunc"

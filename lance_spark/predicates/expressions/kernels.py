@@ -188,6 +188,8 @@ _CYCLE = 146_097 * DAY
 _LIMIT = 1 << 62
 _SECOND = 1_000_000
 _DAY_SECONDS = 86_400
+#: Microseconds of the units of `date_trunc` that are no parts of a calendar.
+_FIXED_UNITS = {"D": DAY, "h": 3_600 * _SECOND, "m": 60 * _SECOND, "s": _SECOND}
 #: Seconds of each part of a clock, and the number of its values.
 _CLOCK_PARTS = {"hour": (3_600, 24), "minute": (60, 60), "second": (1, 60)}
 
@@ -209,18 +211,6 @@ def check_micros(micros: Ints) -> Ints:
     return micros
 
 
-def to_local(instants: Ints, zone: str | None) -> Ints:
-    """Return the local times of instants in a zone.
-
-    Raises RowError. Raises ValueError: the zone is missing or unknown.
-    """
-    offsets = _offsets(instants, zone)
-    local: Ints = instants + offsets
-    if ((local < instants) != (offsets < 0)).any():
-        raise RowError("a local time is out of the range of a timestamp")
-    return local
-
-
 class ZoneOffsets(NamedTuple):
     """The offsets of a time zone, which may differ from those of Python's release of the zones.
 
@@ -233,27 +223,37 @@ class ZoneOffsets(NamedTuple):
     offsets: tuple[int, ...]
     repeats: bool
 
-    def at(self, instants: Ints) -> Ints:
-        """Return the offsets at instants in microseconds."""
-        seconds = instants // _SECOND
-        if self.repeats:
-            cycle = _CYCLE // _SECOND
-            cycles = np.maximum(seconds - self.changes[-1] + cycle, 0) // cycle
-            seconds = seconds - cycles * cycle
-        places = np.searchsorted(np.array(self.changes, np.int64), seconds, "right")
-        return np.array(self.offsets, np.int64)[places] * _SECOND
+    def in_range(self, values: Ints) -> Ints:
+        """Return instants or local times with the same offsets that are not after the changes."""
+        if not self.repeats:
+            return values
+        cycle = _CYCLE // _SECOND
+        # A local time can be two days from its instant.
+        first_unknown = self.changes[-1] - 2 * _DAY_SECONDS
+        cycles = np.maximum(values // _SECOND - first_unknown + cycle, 0) // cycle
+        in_range: Ints = values - cycles * _CYCLE
+        return in_range
 
 
 _Zone = str | ZoneOffsets | None
 
 
+def to_local(instants: Ints, zone: _Zone) -> Ints:
+    """Return the local times of instants in a zone.
+
+    Raises RowError. Raises ValueError: the zone is missing or unknown.
+    """
+    offsets = _offsets(instants, zone)
+    local: Ints = instants + offsets
+    if ((local < instants) != (offsets < 0)).any():
+        raise RowError("a local time is out of the range of a timestamp")
+    return local
+
+
 def _offsets(instants: Ints, zone: _Zone) -> Ints:
     """Return the offsets of a zone from UTC at instants."""
-    if isinstance(zone, ZoneOffsets):
-        return zone.at(instants)
-    in_range = _in_range(instants)
-    changes, before, after = _changes(in_range, zone)
-    return np.concatenate([before[:1], after])[np.searchsorted(changes, in_range, "right")]
+    in_range, changes, offsets = _changes(instants, zone)
+    return offsets[np.searchsorted(changes, in_range, "right")]
 
 
 def _local_seconds(instants: Ints, zone: _Zone) -> Ints:
@@ -266,33 +266,33 @@ def _local_days(instants: Ints, zone: _Zone) -> Ints:
     return _local_seconds(instants, zone) // _DAY_SECONDS
 
 
-def to_instants(local: Ints, zone: str | None) -> Ints:
+def to_instants(local: Ints, zone: _Zone) -> Ints:
     """Return the instants of local times in a zone; see `times.to_instant`.
 
     Raises RowError, ValueError.
     """
-    in_range = _in_range(local)
-    changes, before, after = _changes(in_range, zone)
+    in_range, changes, offsets = _changes(local, zone)
     # The offset before a change holds until the later of both local times of the change.
-    local_changes = changes + np.maximum(before, after)
-    offsets = np.concatenate([before[:1], after])[np.searchsorted(local_changes, in_range, "right")]
-    instants: Ints = local - offsets
-    if ((instants > local) != (offsets < 0)).any():
+    local_changes = changes + np.maximum(offsets[:-1], offsets[1:])
+    found = offsets[np.searchsorted(local_changes, in_range, "right")]
+    instants: Ints = local - found
+    if ((instants > local) != (found < 0)).any():
         raise RowError("a time is out of the range of a timestamp")
     return instants
 
 
-def starts_of_days(days: Ints, zone: str | None) -> Ints:
+def starts_of_days(days: Ints, zone: _Zone) -> Ints:
     """Return the instants at which dates begin in a zone. Raises RowError, ValueError."""
     midnights = days * DAY
     if (midnights // DAY != days).any():
         raise RowError("a date is out of the range of a timestamp")
     instants = to_instants(midnights, zone)
-    for index in np.flatnonzero(to_local(instants, zone) != midnights):
-        # On some days of some zones, clocks skip midnight.
-        in_range = int(_in_range(midnights[index : index + 1])[0])
-        start = times.start_of_day(in_range // DAY, zone)
-        instants[index] = start + int(midnights[index]) - in_range
+    skipped = np.flatnonzero(to_local(instants, zone) != midnights)
+    if len(skipped):
+        # On some days of some zones, clocks skip midnight: they begin when clocks are put forward.
+        in_range, changes, _ = _changes(instants[skipped], zone)
+        last = changes[np.searchsorted(changes, in_range, "right") - 1]
+        instants[skipped] -= in_range - last
     return instants
 
 
@@ -306,23 +306,28 @@ def _in_range(values: Ints) -> Ints:
     return np.asarray(not_early - cycles * _CYCLE, np.int64)
 
 
-def _changes(values: Ints, zone: str | None) -> tuple[Ints, Ints, Ints]:
-    """Return the changes of a zone's offset in the years of some values.
+def _changes(values: Ints, zone: _Zone) -> tuple[Ints, Ints, Ints]:
+    """Return the changes of a zone's offset around some instants or local times.
 
-    Returns instants of the changes, and the offsets before and after each.
+    Returns times with the same offsets that the changes are searched for; the instants of the
+    changes; and the offsets before the first change, and after each. Raises ValueError.
     """
+    if isinstance(zone, ZoneOffsets):
+        changes, offsets = (np.array(part, np.int64) * _SECOND for part in zone[:2])
+        return zone.in_range(values), changes, offsets
     times.tzinfo_of(zone)
-    years = np.unique(values.astype("M8[us]").astype("M8[Y]").astype(np.int64)) + 1970
+    in_range = _in_range(values)
+    years = np.unique(in_range.astype("M8[us]").astype("M8[Y]").astype(np.int64)) + 1970
     # A local time can be in the year before or after the year of its instant.
     around = sorted({year + step for year in years.tolist() for step in (-1, 0, 1)})
-    changes = [
-        change
+    entries = [
+        entry
         for year in around or [1970]
         if 1 < year < 9999
-        for change in _changes_of_year(year, zone)
+        for entry in _changes_of_year(year, zone)
     ]
-    instants, before, after = (np.array(part, np.int64) for part in zip(*changes, strict=True))
-    return instants, before, after
+    instants, before, after = (np.array(part, np.int64) for part in zip(*entries, strict=True))
+    return in_range, instants, np.concatenate([before[:1], after])
 
 
 @lru_cache(maxsize=4096)
@@ -470,25 +475,33 @@ def _instants_after(before: Ints, local: Ints, zone: str | None) -> Ints:
     If a local time has two instants, the instant with the same offset as before is returned, as
     Java's ZonedDateTime does.
     """
-    offset = to_local(before, zone) - before
-    same_offset = check_micros(local - offset)
-    return np.where(to_local(same_offset, zone) == local, same_offset, to_instants(local, zone))
+    offsets = _offsets(before, zone)
+    return _with_offsets(check_micros(local - offsets), offsets, zone)
+
+
+def _with_offsets(instants: Ints, offsets: Ints, zone: _Zone) -> Ints:
+    """Return the instants of local times, which are given as instants if the zone has offsets.
+
+    If the zone has other offsets at these instants, the local times are before or after a change.
+    """
+    changed = _offsets(instants, zone) != offsets
+    if changed.any():
+        instants[changed] = to_instants(instants[changed] + offsets[changed], zone)
+    return instants
 
 
 def _date_trunc_of(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
     unit, zone = detail
     micros, null = numpy_of(arrays[0].cast(pa.int64()))
-    offsets = _offsets(micros, zone)
-    has_one = not len(offsets) or (offsets == offsets[0]).all()
-    truncated: Ints
-    if unit in ("h", "m", "s"):
-        size = {"h": 3_600 * _SECOND, "m": 60 * _SECOND, "s": _SECOND}[unit]
-        truncated = micros - (micros % size + offsets % size) % size
-        if not has_one and unit != "s":
-            truncated = _instants_after(micros, truncated + offsets, zone)
+    in_range, changes, offsets_of_zone = _changes(micros, zone)
+    offsets = offsets_of_zone[np.searchsorted(changes, in_range, "right")]
+    if unit in _FIXED_UNITS:
+        size = _FIXED_UNITS[unit]
+        truncated = _with_offsets(micros - (micros % size + offsets % size) % size, offsets, zone)
     else:
         days = _truncated(_local_days(micros, zone).astype("M8[D]"), unit)
         days = days.astype("M8[D]").astype(np.int64)
+        has_one = (offsets_of_zone == offsets_of_zone[0]).all()
         # Integers wrap around, and back.
         truncated = days * DAY - offsets if has_one else starts_of_days(days, zone)
     if (truncated > micros).any():

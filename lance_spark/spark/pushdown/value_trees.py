@@ -14,9 +14,8 @@
 | a filter tree (`filter_trees`) | the truth of a condition |
 
 The conditions of a `case` are filter trees. `cast` and `call` have a `zone` if the result depends
-on a time zone. A cast of a timestamp to a date, and the parts of its clock, have `offsets` and
-`repeats` in place of a zone of several offsets: the first offset, and then each change and the
-offset after it, in seconds (`ZoneOffsets`).
+on a time zone. They have `offsets` and `repeats` in place of a zone of several offsets: the first
+offset, and then each change and the offset after it, in seconds (`ZoneOffsets`).
 """
 
 from __future__ import annotations
@@ -118,8 +117,8 @@ def to_value(tree: object, schema: Schema, depth: int = 0) -> Expression:
 
 
 def _local(tree: dict[str, Any], values: list[Expression]) -> Expression:
-    """Return the date, or a part of the clock, of instants in a zone of several offsets."""
-    (value,) = values
+    """Return the date, part of a clock, or start of a unit in a zone of several offsets."""
+    *units, value = values
     seconds, repeats = tree["offsets"], tree.get("repeats")
     is_list = isinstance(seconds, list) and len(seconds) % 2 == 1
     if not is_list or any(type(item) is not int for item in seconds) or type(repeats) is not bool:
@@ -127,10 +126,13 @@ def _local(tree: dict[str, Any], values: list[Expression]) -> Expression:
     zone = ZoneOffsets(tuple(seconds[1::2]), tuple(seconds[::2]), repeats)
     if not value.dtype.equals(INSTANT) or (repeats and not zone.changes):
         raise refused("the value is not a timestamp", tree)
-    if tree["op"] == "cast" and tree.get("type") == "date":
+    function = tree.get("function") if tree["op"] == "call" else None
+    if tree["op"] == "cast" and tree.get("type") == "date" and not units:
         return Call("cast", (value,), pa.date32(), ("java", zone))
-    if tree["op"] == "call" and tree.get("function") in _CLOCK:
-        return Call("time_part", (value,), pa.int32(), (tree["function"], zone))
+    if function in _CLOCK and not units:
+        return Call("time_part", (value,), pa.int32(), (function, zone))
+    if function == "date_trunc" and len(units) == 1:
+        return Call(function, (value,), INSTANT, (functions.unit_of(units[0], function), zone))
     raise refused("a function of local times is not known", tree)
 
 

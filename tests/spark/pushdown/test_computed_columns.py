@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ PUSHED = [
     "dayofyear(day), trunc(day, 'MONTH'), count(*) from t group by all",
     "select hour(at), minute(at), second(at), cast(at as date), year(at), sum(tiny) from t "
     "group by all",
+    "select date_trunc('hour', at), date_trunc('week', at), count(*) from t group by all",
     "select hour(clock), count(*) from t group by 1",
     "select length(word), sum(length(word)), avg(length(word)) from t group by 1",
     "select substring(word, 1, 3), substring(word, -2), coalesce(word, 'x'), count(*) from t "
@@ -80,8 +82,6 @@ KEPT = [
     "select sum(cents / 2), avg(price) from t",
     "select sum(long * long * long) from t where upper(word) = 'X'",
 ]
-#: A query that Spark answers in a zone of several offsets.
-TRUNCATED = "select date_trunc('hour', at), date_trunc('week', at), count(*) from t group by all"
 KEYS = [
     *("flag", "word", "day", "tiny % 3", "year(day)", "minute(at)", "length(word)"),
     *("date_trunc('DAY', at)", "case when flag then word end", "substring(word, 2, 2)"),
@@ -191,7 +191,7 @@ def test_values_are_those_of_parquet(
     with restored(spark, *settings):
         for name, value in settings.items():
             spark.conf.set(name, value)
-        for query in [*PUSHED, *OVERFLOWING, *KEPT, TRUNCATED, *others]:
+        for query in [*PUSHED, *OVERFLOWING, *KEPT, *others]:
             spark.read.parquet(paths[1]).createOrReplaceTempView("t")
             frame = spark.sql(query)
             expected, schema = answer(frame), frame.schema
@@ -204,7 +204,55 @@ def test_values_are_those_of_parquet(
             plan = frame._jdf.queryExecution().toString()
             if query not in others:
                 is_pushed = any(sign in plan for sign in ("agg0#", "group0#"))
-                is_kept = query in KEPT or (query == TRUNCATED and "/" in zone)
+                is_kept = query in KEPT
                 is_kept |= query == FILTERED and ansi == "true" and SPARK < (4, 1)
                 assert is_pushed == (not is_kept), query
+    spark.catalog.dropTempView("t")
+
+
+UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
+#: Zones, and a day on which their clocks change: at midnight, by half an hour, by a whole day, from
+#: an offset with seconds, and after the changes that the zone's history has.
+CLOCK_CHANGES = [
+    ("America/New_York", "2024-11-03"),
+    ("America/Havana", "2024-11-03"),
+    ("America/Sao_Paulo", "2018-11-04"),
+    ("Australia/Lord_Howe", "2024-04-07"),
+    ("Pacific/Apia", "2011-12-30"),
+    ("Africa/Monrovia", "1972-01-07"),
+    ("Europe/Berlin", "3021-03-26"),
+]
+
+
+@pytest.mark.parametrize(("zone", "day"), CLOCK_CHANGES)
+def test_starts_of_units_around_changes_of_clocks(
+    spark: Any, pushdown: Callable[..., None], tmp_path: Path, zone: str, day: str
+) -> None:
+    start = int(np.datetime64(day, "us").astype(np.int64)) - 172_800_000_000
+    micros = start + np.arange(500) * 701_000_001
+    columns = {"id": range(500), "at": pa.array(micros, pa.timestamp("us", "UTC"))}
+    rows = pa.table(columns)
+    # The second fragment has rows of one offset, but their years, months and weeks began with another.
+    paths = write_beside_parquet(tmp_path, [rows.slice(0, 300), rows.slice(300)], {})
+    starts = [f"date_trunc('{unit}', at)" for unit in UNITS]
+    query = f"select at, {', '.join(starts)}, count(*) from t group by all"
+    with restored(spark, "spark.sql.session.timeZone"):
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        frame = spark.read.parquet(paths[1])
+        frame.createOrReplaceTempView("t")
+        expected = answer(spark.sql(query))
+        last = frame.where("id = 499").selectExpr(*[f"unix_micros({item})" for item in starts])
+        texts = []
+        for start, instant in zip(starts, last.first(), strict=True):
+            moment = np.datetime64(instant, "us").item().isoformat(" ")
+            texts.append(f"{start} = timestamp '{moment}Z'")
+        counts = [frame.where(text).count() for text in texts]
+        pushdown(True, False)
+        table = spark.read.format("lance").option("target_rows_per_partition", 300)
+        table.load(paths[0]).createOrReplaceTempView("t")
+        frame = spark.sql(query)
+        assert answer(frame) == expected
+        assert "group0#" in frame._jdf.queryExecution().toString()
+        filtered = [table.option("filter", text).load(paths[0]).count() for text in texts]
+        assert filtered == counts
     spark.catalog.dropTempView("t")

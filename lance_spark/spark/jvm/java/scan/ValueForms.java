@@ -178,7 +178,7 @@ final class ValueForms {
       return null;
     }
     form.put("type", to.catalogString());
-    return isDate ? zoned(form, e, from, true) : form;
+    return isDate ? zoned(form, e, from) : form;
   }
 
   private static boolean isTimestamp(DataType type) {
@@ -188,11 +188,8 @@ final class ValueForms {
   /**
    * Adds the zone of an expression to a form: its one offset, or the offsets of Java, because
    * Python's zones may be of another release.
-   *
-   * @param isLocal whether the value only needs the local times of instants; if not, returns null for
-   *     a zone of several offsets
    */
-  private static Map zoned(Map form, Expression e, DataType type, boolean isLocal) {
+  private static Map zoned(Map form, Expression e, DataType type) {
     if (form == null || type.equals(DataTypes.TimestampNTZType)) {
       return form;
     }
@@ -201,9 +198,6 @@ final class ValueForms {
     if (rules.isFixedOffset() && offset.length() <= OFFSET_CHARACTERS) {
       form.put("zone", offset);
       return form;
-    }
-    if (!isLocal) {
-      return null;
     }
     form.put("offsets", offsets(rules));
     form.put("repeats", Boolean.valueOf(!rules.getTransitionRules().isEmpty()));
@@ -400,14 +394,14 @@ final class ValueForms {
     if (name.equals("Hour") || name.equals("Minute") || name.equals("Second")) {
       Expression time = (Expression) e.children().apply(0);
       return isTimestamp(time.dataType())
-          ? zoned(call(name.toLowerCase(java.util.Locale.ROOT), e, 1), e, time.dataType(), true)
+          ? zoned(call(name.toLowerCase(java.util.Locale.ROOT), e, 1), e, time.dataType())
           : null;
     }
     if (name.equals("TruncTimestamp")) {
       Expression time = (Expression) e.children().apply(1);
       return isUnit((Expression) e.children().apply(0), UNITS.size())
               && time.dataType().equals(DataTypes.TimestampType)
-          ? zoned(call("date_trunc", e, 2), e, time.dataType(), false)
+          ? zoned(call("date_trunc", e, 2), e, time.dataType())
           : null;
     }
     if (name.equals("TruncDate")) {
