@@ -644,6 +644,11 @@ class ArrowCondition:
         """False: other rows may be among the candidates."""
         return False
 
+    @property
+    def can_fail(self) -> bool:
+        """True: Arrow may not compute the expression for a row."""
+        return True
+
     def conjuncts(self) -> Iterator[Condition]:
         """Yield the condition itself."""
         yield self

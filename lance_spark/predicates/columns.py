@@ -56,6 +56,10 @@ class Compare(Predicate):
     def columns(self) -> Iterator[Column]:
         yield self.column
 
+    @property
+    def can_fail(self) -> bool:
+        return self.column.can_fail
+
     def negated(self) -> Compare:
         return Compare(self.column, OPPOSITE[self.op], self.value)
 
@@ -134,6 +138,10 @@ class In(Predicate):
     def columns(self) -> Iterator[Column]:
         yield self.column
 
+    @property
+    def can_fail(self) -> bool:
+        return self.column.can_fail
+
     def negated(self) -> In:
         return In(self.column, self.values, self.has_null, not self.inverted)
 
@@ -176,6 +184,10 @@ class ColumnMatch(Predicate):
     def columns(self) -> Iterator[Column]:
         yield self.column
 
+    @property
+    def can_fail(self) -> bool:
+        return self.column.can_fail
+
     def negated(self) -> ColumnMatch:
         return ColumnMatch(self.column, self.match, self.text, not self.inverted)
 
@@ -202,6 +214,10 @@ class IsNull(Predicate):
     def columns(self) -> Iterator[Column]:
         yield self.column
 
+    @property
+    def can_fail(self) -> bool:
+        return self.column.can_fail
+
     def negated(self) -> IsNull:
         return IsNull(self.column, not self.inverted)
 
@@ -224,6 +240,10 @@ class IsNan(Predicate):
 
     def columns(self) -> Iterator[Column]:
         yield self.column
+
+    @property
+    def can_fail(self) -> bool:
+        return self.column.can_fail
 
     def negated(self) -> IsNan:
         return IsNan(self.column, not self.inverted)

@@ -102,6 +102,10 @@ class Condition(Protocol):
     def is_decided(self) -> bool:
         """Whether `candidates` has just the rows for which it holds if all answers have."""
 
+    @property
+    def can_fail(self) -> bool:
+        """Whether `holds` may raise an error for a row."""
+
     def conjuncts(self) -> Iterator[Condition]:
         """Yield the conditions of which it is the conjunction; itself if it is none."""
 

@@ -52,6 +52,11 @@ class Column:
         """The field of the column."""
         return self.path[-1]
 
+    @property
+    def can_fail(self) -> bool:
+        """Whether `values` may raise an error: of a cast, or of a document that is damaged."""
+        return self.cast_type is not None or any(node.has_json for node in self.path)
+
     def __str__(self) -> str:
         return ".".join(node.name for node in self.path)
 
@@ -131,6 +136,11 @@ class Predicate(ABC):
     def is_decided(self) -> bool:
         """Whether `candidates` has just the rows for which it is true if all answers have."""
         return False
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether `evaluate` may raise an error for a row."""
+        return True
 
     def conjuncts(self) -> Iterator[Condition]:
         """Yield the predicates of which it is the conjunction; itself if it is none."""
@@ -212,6 +222,10 @@ class And(Predicate):
     def is_decided(self) -> bool:
         return all(part.is_decided for part in self.parts)
 
+    @property
+    def can_fail(self) -> bool:
+        return any(part.can_fail for part in self.parts)
+
     def conjuncts(self) -> Iterator[Condition]:
         for part in self.parts:
             yield from part.conjuncts()
@@ -246,6 +260,10 @@ class Or(Predicate):
     @property
     def is_decided(self) -> bool:
         return all(part.is_decided for part in self.parts)
+
+    @property
+    def can_fail(self) -> bool:
+        return any(part.can_fail for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)

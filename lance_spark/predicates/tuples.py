@@ -84,6 +84,11 @@ class Comparison:
         """Whether `candidates` has just the rows for which it holds if all answers have."""
         return self.op in KERNELS or self.op == "in"
 
+    @property
+    def can_fail(self) -> bool:
+        """Whether `holds` may raise an error for a row: if a document is damaged."""
+        return any(node.has_json for node in self.path)
+
     def conjuncts(self) -> Iterator[Condition]:
         """Yield the condition itself."""
         yield self

@@ -47,6 +47,8 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         *("id >= 19990 AND id < 20010", "id IN (1, 2, 49999)", "deep IS NULL"),
         *("deep.text LIKE 'w1%' AND (number < 100 OR number IS NULL)", "id < 0", "true"),
         "number IS NOT NULL",
+        *("number > 990 AND deep.text LIKE '%1%'", "deep.text > 'w5' AND number > 100"),
+        "id < 19900 AND number > 500 AND deep.text LIKE '%9%' AND deep.n IS NOT NULL",
     ],
 )
 def test_rows(path: Path, text: str) -> None:
@@ -127,3 +129,21 @@ def test_refused_predicates(path: Path) -> None:
         dataset.to_table(filter="missing = 1")
     with pytest.raises(InvalidInputError, match=r"leave it to DataFrame.where"):
         dataset.to_table(filter="sqrt(id) = 1")
+
+
+@pytest.mark.parametrize("text", ["word LIKE '%7%' AND id < 1000", "id < 0 AND word > 'w'"])
+def test_texts_of_rows_that_numbers_leave_out_are_not_read(tmp_path: Path, text: str) -> None:
+    words = [f"w{i * 7919 % 10007}" * 20 for i in range(ROWS)]
+    path = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": range(ROWS), "word": words}), path).delete("id % 5 = 2")
+    dataset = lance_spark.open_dataset(path)
+
+    def bytes_read(condition: str) -> int:
+        metrics = ScanMetrics()
+        for task in dataset.plan(["id"], filter=condition):
+            for _ in task.batches(metrics):
+                pass
+        return metrics.bytes_read
+
+    assert dataset.to_table(filter=text).equals(lance.dataset(path).to_table(filter=text))
+    assert bytes_read(text) < bytes_read("word LIKE '%7%'") / 5

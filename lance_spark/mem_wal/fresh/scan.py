@@ -119,6 +119,11 @@ class Unshadowed:
         """False: other rows may be among the candidates."""
         return False
 
+    @property
+    def can_fail(self) -> bool:
+        """Whether one of its conditions may raise an error for a row."""
+        return any(condition.can_fail for condition in self.conditions)
+
     def conjuncts(self) -> Iterator[Condition]:
         """Yield the condition itself."""
         yield self

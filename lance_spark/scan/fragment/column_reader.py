@@ -315,15 +315,24 @@ class ColumnReader:
         for part in self._blob_parts:
             loader = self._loader(part.file)
             window = {**window, id(part): loader.load(window[id(part)], part.field)}
-        columns = [
-            window[-1 - position]
-            if -1 - position in window
-            else assemble(field, parts, [window[id(part)] for part in parts], num_rows)
-            for position, (field, parts) in enumerate(zip(self.fields, self._parts, strict=True))
-        ]
-        if self._has_matrices:
-            columns = list(map(without_slices, columns))
+        columns = self._assembled(window, num_rows, range(len(self.fields)))
         return pa.RecordBatch.from_arrays(columns, schema=with_kept_forms(self.arrow, columns))
+
+    def some(self, window: Window, num_rows: int, positions: Sequence[int]) -> pa.RecordBatch:
+        """Build a batch of some columns of a window, which are no blobs."""
+        columns = self._assembled(window, num_rows, positions)
+        return pa.RecordBatch.from_arrays(columns, [self.fields[item].name for item in positions])
+
+    def _assembled(self, window: Window, num_rows: int, positions: Iterable[int]) -> list[pa.Array]:
+        columns = []
+        for position in positions:
+            column = window.get(-1 - position)
+            if column is None:
+                parts = self._parts[position]
+                arrays = [window[id(part)] for part in parts]
+                column = assemble(self.fields[position], parts, arrays, num_rows)
+            columns.append(column)
+        return list(map(without_slices, columns)) if self._has_matrices else columns
 
     def batches(self, window: Window, num_rows: int) -> Iterator[pa.RecordBatch]:
         """Build the batches of a window: several if its blobs have more than `WINDOW_BYTES`."""

@@ -2,9 +2,9 @@
 
 A scan goes through the fragment in windows: ranges of rows whose decoded size is near a byte
 budget, independent of the batch size. With filters, windows are sized by the columns of the
-filters, which are read first. Of the other columns (`column_reader`) only the
-rows that pass are read (`selection`), at most a window's bytes at once. The result is cut into
-batches without copying.
+filters, which are read first: numbers before texts and lists, of which fewer rows may be needed. Of
+the other columns (`column_reader`) only the rows that pass are read (`selection`), at most a
+window's bytes at once. The result is cut into batches without copying.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
+from lance_spark.predicates.columns import IsNull
 from lance_spark.predicates.conditions import Condition, candidate_ranges, matching
 from lance_spark.scan.blobs import BlobDescriptors, BlobLoader
 from lance_spark.scan.fragment.column_reader import (
@@ -83,6 +84,8 @@ _CHUNK = 1024
 _CALL = 150_000.0
 #: Values of more bytes are stored one by one, not in chunks.
 _WIDE = 128
+#: Bytes of the largest values whose filters are evaluated first.
+_NARROW = 16
 #: Rows between two segments that are always worth another call.
 _MAX_ROW_GAP = 256 * 1024
 #: If fewer than one row in this number is live, only live rows are read; otherwise all rows are
@@ -155,6 +158,43 @@ class FilterResult(NamedTuple):
         return np.searchsorted(self.rows, numbers)
 
 
+class _FilterStage(NamedTuple):
+    """Filters that are evaluated together, and the positions of columns that are read for them."""
+
+    filters: list[Condition]
+    columns: list[int]
+
+
+def _in_stages(
+    filters: Sequence[Condition], fields: Sequence[Field]
+) -> tuple[_FilterStage, _FilterStage] | None:
+    """Return the filters of columns of numbers, and the others; None to evaluate all at once.
+
+    Where the first leave few rows, the columns of the others are read of these rows only.
+    """
+    parts = [part for condition in filters for part in condition.conjuncts()]
+    # A row that a later filter leaves out may be one for which an earlier filter fails.
+    if any(part.can_fail for part in parts):
+        return None
+    narrow = {field.id for field in fields if _is_narrow(field.arrow_field.type)}
+    first = [part for part in parts if all(path[0].id in narrow for path in part.paths)]
+    rest = [part for part in parts if not all(path[0].id in narrow for path in part.paths)]
+    # Hardly a row is null, and Spark asks this of all columns.
+    if not rest or all(isinstance(part, IsNull) for part in first):
+        return None
+    read = {path[0].id for part in first for path in part.paths}
+    numbers = range(len(fields))
+    return (
+        _FilterStage(first, [number for number in numbers if fields[number].id in read]),
+        _FilterStage(rest, [number for number in numbers if fields[number].id not in read]),
+    )
+
+
+def _is_narrow(dtype: pa.DataType) -> bool:
+    width = fixed_width(dtype)
+    return width is not None and width <= _NARROW
+
+
 class FilterReader:
     """Evaluates filters on rows of a fragment.
 
@@ -181,6 +221,7 @@ class FilterReader:
         self.columns = ColumnReader(files, replace(schema, fields=fields))
         self._files = files
         self._filters = tuple(filters)
+        self._stages = None if self.columns.has_blobs else _in_stages(filters, self.fields)
         self._metrics = metrics
 
     def candidates(self, rows: RowRanges) -> RowRanges:
@@ -222,21 +263,40 @@ class FilterReader:
             # Blobs of deleted rows may be gone, and are not read.
             if num_live * _SPARSE_SELECTION < len(rows) or self.columns.has_blobs:
                 return self._apply_to_live(rows, live)
-        result = FilterResult(rows, self.columns.read(rows))
+        if self._stages is None:
+            result = FilterResult(rows, self.columns.read(rows))
+            matches = self._matching_live(result, live)
+        else:
+            first, rest = self._stages
+            window = self.columns.window(rows, rest.columns)
+            matches = matching(first.filters, self.columns.some(window, len(rows), first.columns))
+            if live is not None:
+                matches &= live
+            num_left = int(np.count_nonzero(matches))
+            if num_left * _SPARSE_SELECTION < len(rows):
+                self._metrics.rows_filtered += num_live - num_left
+                return self._apply_to_live(rows, matches) if num_left else (matches, None)
+            window.update(self.columns.window(rows, first.columns))
+            result = FilterResult(rows, self.columns.batch(window, len(rows)))
+            matches &= matching(rest.filters, result.batch)
+        count = int(np.count_nonzero(matches))
+        self._metrics.rows_filtered += num_live - count
+        return (None if count == len(rows) else matches), result
+
+    def _matching_live(self, result: FilterResult, live: BoolArray | None) -> BoolArray:
+        """Return which rows of a range are live and meet the filters."""
         try:
             matches = self._matching(result)
+            return matches if live is None else matches & live
         except EvaluationError:
             if live is None:
                 raise
             # A deleted row may have caused the error.
-            matches = np.zeros(len(rows), np.bool_)
+            matches = np.zeros(len(live), np.bool_)
+            rows = np.asarray(result.rows)[live]
             batch = result.batch.filter(pa.array(live))
-            matches[live] = self._matching(FilterResult(rows.start + np.flatnonzero(live), batch))
-        if live is not None:
-            matches &= live
-        count = int(np.count_nonzero(matches))
-        self._metrics.rows_filtered += num_live - count
-        return (None if count == len(rows) else matches), result
+            matches[live] = self._matching(FilterResult(rows, batch))
+            return matches
 
     def _apply_to_live(self, rows: range, live: BoolArray) -> tuple[BoolArray, FilterResult]:
         indices = np.flatnonzero(live)
