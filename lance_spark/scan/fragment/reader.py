@@ -201,6 +201,9 @@ class FilterReader:
     - `filters`: At least one.
     - `fields`: The columns of the filters.
     - `columns`: Reads them; some may be dictionary arrays (`kept_dictionaries`), and JSON is JSONB.
+    - `is_staged`: Whether filters of numbers may be evaluated before other columns are read. From a
+      remote store, a second read waits for the answer to another request, unless the bytes of both
+      are prefetched.
     """
 
     def __init__(
@@ -222,6 +225,7 @@ class FilterReader:
         self._files = files
         self._filters = tuple(filters)
         self._stages = None if self.columns.has_blobs else _in_stages(filters, self.fields)
+        self.is_staged = files.paths.store.is_local
         self._metrics = metrics
 
     def candidates(self, rows: RowRanges) -> RowRanges:
@@ -263,7 +267,7 @@ class FilterReader:
             # Blobs of deleted rows may be gone, and are not read.
             if num_live * _SPARSE_SELECTION < len(rows) or self.columns.has_blobs:
                 return self._apply_to_live(rows, live)
-        if self._stages is None:
+        if self._stages is None or not self.is_staged:
             result = FilterResult(rows, self.columns.read(rows))
             matches = self._matching_live(result, live)
         else:
@@ -573,6 +577,8 @@ class SelectiveReader:
             windows = prefetched(
                 windows, first_read.stored_fields(), self.deleted(), self._ahead_bytes
             )
+            if self._filter is not None:
+                self._filter.is_staged = True
         excluded = parts.num_ranges != candidates.num_ranges
         read = partial(self._live, candidates if excluded else None)
         for window in windows:
