@@ -131,13 +131,16 @@ def read_on_driver(
     try:
         if not _is_small(plan, partitions, plan.size(rows), budget):
             return None, 0
-        limit = plan.request.limit
-        is_bounded = plan.request.is_aggregated or (limit is not None and limit <= _MAX_ROWS)
+        limit, top = plan.request.limit, partitions[0].top
         is_search = plan.options.is_search or partitions[0].search_cost is not None
-        is_bounded = is_bounded or is_search
-        is_bounded = is_bounded or _load_blobs(partitions) or bool(plan.request.keys)
-        if (top := partitions[0].top) is not None:
-            is_bounded = is_bounded or top.count * len(partitions) <= _MAX_ROWS
+        is_bounded = (
+            plan.request.is_aggregated
+            or is_search
+            or bool(plan.request.keys)
+            or _load_blobs(partitions)
+            or (limit is not None and limit <= _MAX_ROWS)
+            or (top is not None and top.count * len(partitions) <= _MAX_ROWS)
+        )
         threads = _threads(plan)
         if not is_bounded and _is_decided_by_indexes(plan, partitions):
             if _num_rows(partitions) > _MAX_ROWS:
