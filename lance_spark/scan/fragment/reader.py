@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -84,8 +84,10 @@ _CHUNK = 1024
 _CALL = 150_000.0
 #: Values of more bytes are stored one by one, not in chunks.
 _WIDE = 128
-#: Bytes of the largest values whose filters are evaluated first.
-_NARROW = 16
+#: Bytes of the largest values whose filters are evaluated first, and stored bytes of them on
+#: average.
+_SMALL = 16
+_SMALL_STORED = 4.0
 #: Rows between two segments that are always worth another call.
 _MAX_ROW_GAP = 256 * 1024
 #: If fewer than one row in this number is live, only live rows are read; otherwise all rows are
@@ -166,19 +168,22 @@ class _FilterStage(NamedTuple):
 
 
 def _in_stages(
-    filters: Sequence[Condition], fields: Sequence[Field]
+    filters: Sequence[Condition], fields: Sequence[Field], stored: Sequence[float | None]
 ) -> tuple[_FilterStage, _FilterStage] | None:
-    """Return the filters of columns of numbers, and the others; None to evaluate all at once.
+    """Return the filters of small values, and the others; None to evaluate all at once.
 
     Where the first leave few rows, the columns of the others are read of these rows only.
+
+    - `fields`: The columns of the filters.
+    - `stored`: The stored bytes of a row for each.
     """
     parts = [part for condition in filters for part in condition.conjuncts()]
     # A row that a later filter leaves out may be one for which an earlier filter fails.
     if any(part.can_fail for part in parts):
         return None
-    narrow = {field.id for field in fields if _is_narrow(field.arrow_field.type)}
-    first = [part for part in parts if all(path[0].id in narrow for path in part.paths)]
-    rest = [part for part in parts if not all(path[0].id in narrow for path in part.paths)]
+    small = {field.id for field, size in zip(fields, stored, strict=True) if _is_small(field, size)}
+    first = [part for part in parts if all(path[0].id in small for path in part.paths)]
+    rest = [part for part in parts if not all(path[0].id in small for path in part.paths)]
     # Hardly a row is null, and Spark asks this of all columns.
     if not rest or all(isinstance(part, IsNull) for part in first):
         return None
@@ -190,9 +195,10 @@ def _in_stages(
     )
 
 
-def _is_narrow(dtype: pa.DataType) -> bool:
-    width = fixed_width(dtype)
-    return width is not None and width <= _NARROW
+def _is_small(field: Field, stored: float | None) -> bool:
+    """Return whether values are numbers, or indices of a dictionary by their stored bytes."""
+    width = fixed_width(field.arrow_field.type)
+    return (width is not None and width <= _SMALL) or (stored or 0.0) <= _SMALL_STORED
 
 
 class FilterReader:
@@ -224,7 +230,6 @@ class FilterReader:
         self.columns = ColumnReader(files, replace(schema, fields=fields))
         self._files = files
         self._filters = tuple(filters)
-        self._stages = None if self.columns.has_blobs else _in_stages(filters, self.fields)
         self.is_staged = files.paths.store.is_local
         self._metrics = metrics
 
@@ -267,11 +272,12 @@ class FilterReader:
             # Blobs of deleted rows may be gone, and are not read.
             if num_live * _SPARSE_SELECTION < len(rows) or self.columns.has_blobs:
                 return self._apply_to_live(rows, live)
-        if self._stages is None or not self.is_staged:
+        stages = self._stages if self.is_staged else None
+        if stages is None:
             result = FilterResult(rows, self.columns.read(rows))
             matches = self._matching_live(result, live)
         else:
-            first, rest = self._stages
+            first, rest = stages
             window = self.columns.window(rows, rest.columns)
             matches = matching(first.filters, self.columns.some(window, len(rows), first.columns))
             if live is not None:
@@ -286,6 +292,12 @@ class FilterReader:
         count = int(np.count_nonzero(matches))
         self._metrics.rows_filtered += num_live - count
         return (None if count == len(rows) else matches), result
+
+    @cached_property
+    def _stages(self) -> tuple[_FilterStage, _FilterStage] | None:
+        if self.columns.has_blobs:
+            return None
+        return _in_stages(self._filters, self.fields, self.columns.stored_row_bytes())
 
     def _matching_live(self, result: FilterResult, live: BoolArray | None) -> BoolArray:
         """Return which rows of a range are live and meet the filters."""
