@@ -59,7 +59,7 @@ ENVIRONMENTS = {
     ),
     "polars": (("polars==2.1.*",), ("polars==1.30.*",)),
     "daft": (("daft[lance]==0.7.26",), ("daft[lance]==0.7.15",)),
-    # lance-ray 0.2 fails with the pylance that it installs.
+    # lance-ray 0.2 to 0.4 fail with the pylance that they install.
     "ray": (("lance-ray==0.5.0",),),
     "datasets": (("datasets==5.2.*",), ("datasets==4.0.*",)),
     "torch": (("torch==2.13.0",),),

@@ -81,13 +81,21 @@ def ask(server: str, folder: Path, *steps: tuple[Any, ...]) -> list[Any]:
     return [rows for (kind, *_), rows in zip(steps, answers, strict=True) if kind == "sql"]
 
 
+HEADER = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+spark = SparkSession.active()
+"""
+
+
 def pipeline(place: Path, catalog: str = "lance", database: str = "default", **files: str) -> str:
     """Write a pipeline, in place of its files before; return the path of its specification."""
     shutil.rmtree(place / "flows", ignore_errors=True)
     (place / "flows").mkdir(parents=True)
     for name, text in files.items():
-        header = "from pyspark import pipelines as dp\nfrom pyspark.sql import functions as sf\n"
-        (place / "flows" / f"{name}.py").write_text(header + textwrap.dedent(text))
+        (place / "flows" / f"{name}.py").write_text(HEADER + textwrap.dedent(text))
     specification = place / "spark-pipeline.yml"
     specification.write_text(
         f"name: {place.name}\nstorage: file://{place}/storage\ncatalog: {catalog}\n"

@@ -42,7 +42,6 @@ from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.predicates.columns import IsNull
 from lance_spark.predicates.conditions import Condition, candidate_ranges, matching
 from lance_spark.scan.blobs import BlobDescriptors, BlobLoader
 from lance_spark.scan.fragment.column_reader import (
@@ -177,6 +176,9 @@ def _in_stages(
     - `fields`: The columns of the filters.
     - `stored`: The stored bytes of a row for each.
     """
+    # A scan without filters is spared the import.
+    from lance_spark.predicates.columns import IsNull
+
     parts = [part for condition in filters for part in condition.conjuncts()]
     # A row that a later filter leaves out may be one for which an earlier filter fails.
     if any(part.can_fail for part in parts):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from lance_spark.dataset.dataset import open_dataset
+from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.errors import InvalidInputError, InvalidOptionError, UnsupportedError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
@@ -230,12 +230,32 @@ def alter_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return loaded(entry)
 
 
+def _without_present(table: OpenTable, changes: Sequence[Change]) -> list[Change]:
+    """Leave out changes that set a property from the table's creation to the value that it has.
+
+    Pipelines of Spark before 4.3 set `provider` in each run.
+    """
+    set_again = [
+        change
+        for change in changes
+        if change["op"] == _SET and properties.is_of_creation(change["property"])
+    ]
+    if not set_again:
+        return list(changes)
+    present = properties.of_table(Dataset(table))
+    return [
+        change
+        for change in changes
+        if change not in set_again or present.get(change["property"]) != change["value"]
+    ]
+
+
 class _Statement:
     """The changes of one statement."""
 
     def __init__(self, table: OpenTable, changes: Sequence[Change], name: str) -> None:
         self._table = table
-        self._changes = changes
+        self._changes = _without_present(table, changes)
         self._name = name
         self._options = CommitOptions()
 

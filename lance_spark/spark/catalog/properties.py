@@ -172,6 +172,11 @@ def of_new_columns(stored: Mapping[str, str], names: Iterable[str]) -> dict[str,
     return {path: keys for path, keys in columns.items() if path.partition(".")[0] in wanted}
 
 
+def is_of_creation(name: str) -> bool:
+    """Return whether a table has a property from its creation."""
+    return is_write_option(name) or name in RESERVED
+
+
 def check_changeable(name: str) -> None:
     """Refuse to set or remove a property that a table has from its creation.
 
@@ -182,7 +187,7 @@ def check_changeable(name: str) -> None:
             f"property {name} cannot be changed: it is a constraint; use ALTER TABLE ... ADD "
             "CONSTRAINT or DROP CONSTRAINT"
         )
-    if is_write_option(name) or name in RESERVED:
+    if is_of_creation(name):
         raise InvalidOptionError(
             f"property {name} cannot be changed: it is set when the table is created; create the "
             "table again by CREATE OR REPLACE TABLE"

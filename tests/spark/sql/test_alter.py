@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 
 from tests.spark.sql.catalogs import TestCatalog
 from tests.support.spark.versions import SPARK
@@ -306,6 +307,28 @@ def test_refusals_change_nothing(table: TestCatalog) -> None:
     for change, message in REFUSED.items():
         assert message in table.refusal(f"ALTER TABLE CAT.t {change}")
     assert table.pylance("t").version == before
+
+
+def test_properties_of_creation_can_be_set_to_their_values(catalog: TestCatalog) -> None:
+    """Pipelines of Spark before 4.3 set the provider of their tables in each run."""
+    catalog.sql("CREATE TABLE CAT.again (id INT) TBLPROPERTIES ('data_storage_version' = '2.1')")
+    before = catalog.pylance("again").version
+    catalog.sql("ALTER TABLE CAT.again SET TBLPROPERTIES ('data_storage_version' = '2.1')")
+    spark = catalog.spark
+    interfaces = spark._jvm.org.apache.spark.sql.connector.catalog
+    gateway = spark.sparkContext._gateway
+    table = interfaces.Identifier.of(gateway.new_array(gateway.jvm.String, 0), "again")
+    manager = spark._jsparkSession.sessionState().catalogManager()
+
+    def set_provider(provider: str) -> None:
+        changes = gateway.new_array(interfaces.TableChange, 1)
+        changes[0] = interfaces.TableChange.setProperty("provider", provider)
+        manager.catalog(catalog.name).alterTable(table, changes)
+
+    set_provider("lance")
+    with pytest.raises(AnalysisException, match="property provider cannot be changed"):
+        set_provider("parquet")
+    assert catalog.pylance("again").version == before
 
 
 def test_dates_do_not_become_points_in_time(catalog: TestCatalog) -> None:
