@@ -43,15 +43,10 @@ OPPOSITE: dict[Op, Op] = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=
 
 
 @dataclass(frozen=True, slots=True)
-class Compare(Predicate):
-    """A comparison of a column with a literal, which is not null and of the column's type."""
+class OfColumn(Predicate):
+    """A predicate on one column. It fails only if the values of the column cannot be had."""
 
     column: Column
-    op: Op
-    value: pa.Scalar
-
-    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        return self.column.tested(batch, lambda values: compared(values, self.op, self.value))
 
     def columns(self) -> Iterator[Column]:
         yield self.column
@@ -59,6 +54,17 @@ class Compare(Predicate):
     @property
     def can_fail(self) -> bool:
         return self.column.can_fail
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(OfColumn):
+    """A comparison of a column with a literal, which is not null and of the column's type."""
+
+    op: Op
+    value: pa.Scalar
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        return self.column.tested(batch, lambda values: compared(values, self.op, self.value))
 
     def negated(self) -> Compare:
         return Compare(self.column, OPPOSITE[self.op], self.value)
@@ -113,7 +119,7 @@ class CompareColumns(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
-class In(Predicate):
+class In(OfColumn):
     """Whether the value of a column is in a set; if `inverted`, whether it is not.
 
     - `values`: Without nulls, of the column's type.
@@ -121,7 +127,6 @@ class In(Predicate):
       `values`.
     """
 
-    column: Column
     values: pa.Array
     has_null: bool = False
     inverted: bool = False
@@ -134,13 +139,6 @@ class In(Predicate):
 
         result = is_in(in_64_bits(array), in_64_bits(self.values), has_null=self.has_null)
         return pc.invert(result) if self.inverted else result
-
-    def columns(self) -> Iterator[Column]:
-        yield self.column
-
-    @property
-    def can_fail(self) -> bool:
-        return self.column.can_fail
 
     def negated(self) -> In:
         return In(self.column, self.values, self.has_null, not self.inverted)
@@ -158,14 +156,13 @@ class In(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnMatch(Predicate):
+class ColumnMatch(OfColumn):
     """Whether a column of strings or bytes matches a text; if `inverted`, whether it does not.
 
     - `match`: "starts", "ends" or "contains"; "like" with a regular expression, see `like_regex`.
     - `text`: Bytes for a column of bytes.
     """
 
-    column: Column
     match: TextMatch
     text: str | bytes
     inverted: bool = False
@@ -181,13 +178,6 @@ class ColumnMatch(Predicate):
         matches = text_matches(array, self.match, self.text)
         return pc.invert(matches) if self.inverted else matches
 
-    def columns(self) -> Iterator[Column]:
-        yield self.column
-
-    @property
-    def can_fail(self) -> bool:
-        return self.column.can_fail
-
     def negated(self) -> ColumnMatch:
         return ColumnMatch(self.column, self.match, self.text, not self.inverted)
 
@@ -198,10 +188,9 @@ class ColumnMatch(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
-class IsNull(Predicate):
+class IsNull(OfColumn):
     """Whether a column is null; if `inverted`, whether it is not null."""
 
-    column: Column
     inverted: bool = False
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
@@ -211,13 +200,6 @@ class IsNull(Predicate):
         nulls = is_null(self.column.values(batch)) if is_blob else self.column.is_null(batch)
         return pc.invert(nulls) if self.inverted else nulls
 
-    def columns(self) -> Iterator[Column]:
-        yield self.column
-
-    @property
-    def can_fail(self) -> bool:
-        return self.column.can_fail
-
     def negated(self) -> IsNull:
         return IsNull(self.column, not self.inverted)
 
@@ -226,10 +208,9 @@ class IsNull(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
-class IsNan(Predicate):
+class IsNan(OfColumn):
     """Whether a column of floats is NaN; if `inverted`, whether it is not. Never null."""
 
-    column: Column
     inverted: bool = False
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
@@ -237,13 +218,6 @@ class IsNan(Predicate):
 
         result = pc.is_nan(self.column.values(batch)).fill_null(False)
         return pc.invert(result) if self.inverted else result
-
-    def columns(self) -> Iterator[Column]:
-        yield self.column
-
-    @property
-    def can_fail(self) -> bool:
-        return self.column.can_fail
 
     def negated(self) -> IsNan:
         return IsNan(self.column, not self.inverted)

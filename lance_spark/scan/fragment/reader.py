@@ -184,8 +184,10 @@ def _in_stages(
     if any(part.can_fail for part in parts):
         return None
     small = {field.id for field, size in zip(fields, stored, strict=True) if _is_small(field, size)}
-    first = [part for part in parts if all(path[0].id in small for path in part.paths)]
-    rest = [part for part in parts if not all(path[0].id in small for path in part.paths)]
+    first: list[Condition] = []
+    rest: list[Condition] = []
+    for part in parts:
+        (first if small.issuperset(path[0].id for path in part.paths) else rest).append(part)
     # Hardly a row is null, and Spark asks this of all columns.
     if not rest or all(isinstance(part, IsNull) for part in first):
         return None

@@ -230,24 +230,15 @@ def alter_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return loaded(entry)
 
 
-def _without_present(table: OpenTable, changes: Sequence[Change]) -> list[Change]:
-    """Leave out changes that set a property from the table's creation to the value that it has.
+def _is_set_again(table: OpenTable, change: Change) -> bool:
+    """Return whether a change sets a property of the table's creation to the value that it has.
 
     Pipelines of Spark before 4.3 set `provider` in each run.
     """
-    set_again = [
-        change
-        for change in changes
-        if change["op"] == _SET and properties.is_of_creation(change["property"])
-    ]
-    if not set_again:
-        return list(changes)
-    present = properties.of_table(Dataset(table))
-    return [
-        change
-        for change in changes
-        if change not in set_again or present.get(change["property"]) != change["value"]
-    ]
+    if change["op"] != _SET or not properties.is_of_creation(change["property"]):
+        return False
+    value: str = change["value"]
+    return properties.of_table(Dataset(table)).get(change["property"]) == value
 
 
 class _Statement:
@@ -255,7 +246,7 @@ class _Statement:
 
     def __init__(self, table: OpenTable, changes: Sequence[Change], name: str) -> None:
         self._table = table
-        self._changes = _without_present(table, changes)
+        self._changes = [change for change in changes if not _is_set_again(table, change)]
         self._name = name
         self._options = CommitOptions()
 
