@@ -228,9 +228,10 @@ def default_target_rows(
     A task reads at most 128 MiB of files (more past 2 TiB). All `parallelism` tasks have work if
     the table is large enough to share. A task is not so small that its start takes more than a
     fifth of its time: it has a million rows of one column, half as many of a small table, fewer
-    rows of many columns, or 48 MiB of files. It has up to a third less, or a half more, so that the
-    number of tasks is a multiple of half of `parallelism`. Spark asks for two tasks for each
-    processor: of three tasks for two processors, the third would have one of them to itself.
+    rows of many columns, or 48 MiB of files. More tasks than `parallelism` are a multiple of it: of
+    three tasks for two processors, the third would have one of them to itself. There are no more
+    than that: Spark makes partial groups for each task, and the groups of a scan of many small
+    groups would be shuffled once for each task.
     """
     if total_rows <= 0:
         return 1
@@ -241,10 +242,8 @@ def default_target_rows(
     parallelism = max(parallelism, 1)
     target = max(min(largest, total_rows / parallelism), smallest, 1)
     tasks = total_rows / target
-    half = (parallelism + 1) // 2
-    if tasks > half:
-        halves = tasks / half
-        target = total_rows / half / (round(halves) if tasks < parallelism else math.ceil(halves))
+    if tasks > parallelism:
+        target = total_rows / (parallelism * math.ceil(tasks / parallelism))
     return max(-(-total_rows // _MAX_TASKS), math.ceil(target))
 
 

@@ -67,28 +67,28 @@ def test_target_shares_the_work_and_is_not_below_the_cost_of_a_task() -> None:
     assert default_target_rows(1_000_000, 8_000_000, 16, num_columns=9) == 256 * 1024
     assert default_target_rows(100_000, 102_400_000, 8) == 48 * 1024
     # Vectors of 4 KiB: 128 MiB are 32,768 rows.
-    assert 32_500 < default_target_rows(10_000_000, 40_960_000_000, 4) <= 32_768
+    assert 32_400 < default_target_rows(10_000_000, 40_960_000_000, 4) <= 32_768
     assert default_target_rows(0, 0, 4) == 1
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "tasks"), [(2_880_404, 5, 4), (1_441_548, 8, 4), (1_441_548, 3, 2)]
+    ("rows", "columns", "processors"), [(2_880_404, 5, 2), (1_441_548, 3, 2), (6_001_215, 4, 4)]
 )
-def test_tasks_of_eight_like_fragments_keep_two_processors_busy(
-    rows: int, columns: int, tasks: int
+def test_eight_like_fragments_are_one_task_for_each_processor(
+    rows: int, columns: int, processors: int
 ) -> None:
     # As a repartition by Spark makes them: not of quite the same size.
     sizes = [rows // 8 + (number * 37) % 5 - 2 for number in range(8)]
-    target = default_target_rows(sum(sizes), sum(sizes) * 8 * columns, 4, columns)
+    target = default_target_rows(sum(sizes), sum(sizes) * 8 * columns, processors, columns)
     groups = pack(fragments(sizes), target)
-    assert [len(group) for group in groups] == [8 // tasks] * tasks
+    assert [len(group) for group in groups] == [8 // processors] * processors
 
 
 @given(st.integers(1, 50_000_000), st.integers(1, 64), st.integers(1, 40))
 def test_number_of_tasks_is_a_multiple_of_the_processors(
     rows: int, processors: int, columns: int
 ) -> None:
-    target = default_target_rows(rows, rows * 8 * columns, 2 * processors, columns)
+    target = default_target_rows(rows, rows * 8 * columns, processors, columns)
     tasks = -(-rows // target)
     # The target is a whole number of rows.
     assert tasks <= processors or tasks % processors == 0 or tasks * target - rows < tasks

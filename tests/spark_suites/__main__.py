@@ -39,6 +39,8 @@ from tests.support.spark.processes import JAVA_OPTIONS, ROOT, environment, write
 
 RESOURCES = Path("sql/core/src/test/resources")
 INPUTS = RESOURCES / "sql-tests" / "inputs"
+#: Folders of a checkout that the run needs.
+NEEDED = (INPUTS, RESOURCES / "test-data" / "postgresql", Path("python") / "test_support")
 KEPT = ROOT / "build" / "spark-suites"
 #: Spark's suite ignores it, too.
 IGNORED = frozenset({"ignored.sql"})
@@ -257,8 +259,9 @@ def _release(source: Path) -> str:
 
 def _check_release(source: Path, other_release: bool) -> None:
     """End unless the checkout is of the installed release of pyspark, up to the patch."""
-    if not (source / INPUTS).is_dir():
-        sys.exit(f"SPARK_SOURCE must be a checkout of Spark, not {source}: {INPUTS} is not found")
+    for folder in NEEDED:
+        if not (source / folder).is_dir():
+            sys.exit(f"SPARK_SOURCE must be a checkout of Spark, but {source / folder} is missing")
     found, installed = _release(source), pyspark.__version__
     if found.split(".")[:2] != installed.split(".")[:2]:
         problem = f"SPARK_SOURCE is Spark {found}, and pyspark {installed} is installed"

@@ -479,8 +479,7 @@ def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
 def target_partitions(parallelism: int | None) -> int:
     """Return the minimum number of partitions of a large table, for a number of parallel tasks."""
     if parallelism is not None:
-        # Two waves of tasks: all others wait half as long for the slowest task.
-        return 2 * parallelism
+        return parallelism
     return max(MIN_PARTITIONS, 2 * (os.cpu_count() or 1))
 
 
