@@ -7,7 +7,6 @@ between its releases. The classes in `java/`:
 session/
     Extension               the class that spark.sql.extensions names
     StatementParser         statements that Spark does not know
-      StatementError        its errors
     HiddenColumns           statements that read or assign hidden columns
     PythonCall, Errors      calls of Python functions, and their errors as Spark's exceptions
     PythonSource            the Python data source

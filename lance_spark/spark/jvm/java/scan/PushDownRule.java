@@ -39,12 +39,13 @@ public class PushDownRule extends Rule {
       return plan;
     }
     if (!(plan instanceof Subquery)) {
-      return (TreeNode) replaced(MergedSubqueries.putBack((LogicalPlan) plan));
+      return (TreeNode) replaced(LateSubqueries.putBack((LogicalPlan) plan));
     }
     // The query around it has a scan, too.
     Snapshot.ofQuery().noteOtherScans();
-    Subquery subquery = MergedSubqueries.setAside((Subquery) plan);
-    return (TreeNode) (subquery == plan ? replaced(subquery) : subquery);
+    Subquery whole = LateSubqueries.withTables((Subquery) plan);
+    Subquery subquery = LateSubqueries.setAside(whole);
+    return (TreeNode) (subquery == whole ? replaced(subquery) : subquery);
   }
 
   private static LogicalPlan replaced(LogicalPlan plan) {

@@ -59,9 +59,10 @@ final class HiddenColumns {
   }
 
   /** Returns a statement that Spark does not rewrite before the hidden columns are there. */
-  static Object readable(String statement, LogicalPlan plan, CatalogManager manager) {
-    boolean named = NAMES.matcher(statement).find();
-    return named ? plan.transform(new Replacement(new HiddenColumns(statement, manager))) : plan;
+  static LogicalPlan readable(String statement, LogicalPlan plan, CatalogManager manager) {
+    return NAMES.matcher(statement).find()
+        ? (LogicalPlan) plan.transform(new Replacement(new HiddenColumns(statement, manager)))
+        : plan;
   }
 
   static class Replacement extends Replacing {

@@ -1,9 +1,5 @@
 package org.lancespark;
 
-import java.lang.reflect.InvocationHandler;
-import java.lang.reflect.InvocationTargetException;
-import java.lang.reflect.Method;
-import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
@@ -11,23 +7,35 @@ import java.util.List;
 import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import org.apache.spark.sql.AnalysisException;
+import org.apache.spark.sql.catalyst.FunctionIdentifier;
+import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+/* since 4.1
+import org.apache.spark.sql.catalyst.parser.ParameterContext;
+since 4.1 */
 import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
+/* since 4.3
+import org.apache.spark.sql.catalyst.parser.SqlStatementSplitResult;
+import org.apache.spark.sql.catalyst.parser.TemporalIdentifier;
+since 4.3 */
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.internal.VariableSubstitution;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * A parser before Spark's, for the statements that Spark does not know. Python turns their text
  * into the text of a statement that Spark knows. It also looks at hidden columns in statements
- * (HiddenColumns). It is a proxy, because the methods of ParserInterface differ between versions.
+ * (HiddenColumns).
  */
-public class StatementParser implements InvocationHandler {
+public class StatementParser implements ParserInterface {
   private static final String SPACE = "(?:\\s|--[^\\r\\n]*+|/\\*(?:[^*]|\\*(?!/))*+\\*/)";
 
   /** The first words of statements that Python is asked about; it decides. */
@@ -49,27 +57,23 @@ public class StatementParser implements InvocationHandler {
   private static final Pattern CATALOG = Pattern.compile("spark\\.sql\\.catalog\\.([^.]+)");
 
   private final SparkSession session;
-  private final Object next;
+  private final ParserInterface next;
   private volatile boolean isFirst = true;
 
-  private StatementParser(SparkSession session, Object next) {
+  private StatementParser(SparkSession session, ParserInterface next) {
     this.session = session;
     this.next = next;
   }
 
   /** Returns a parser that asks another one for all other statements. */
   static Object before(Object session, Object next) {
-    return Proxy.newProxyInstance(
-        StatementParser.class.getClassLoader(),
-        new Class[] {ParserInterface.class},
-        new StatementParser((SparkSession) session, next));
+    return new StatementParser((SparkSession) session, (ParserInterface) next);
   }
 
   /** Puts the parser into a session that runs already, whose parser was made with the session. */
   static void addTo(SparkSession session) {
-    Object current = session.sessionState().sqlParser();
-    if (Proxy.isProxyClass(current.getClass())
-        && Proxy.getInvocationHandler(current) instanceof StatementParser) {
+    ParserInterface current = session.sessionState().sqlParser();
+    if (current instanceof StatementParser) {
       return;
     }
     try {
@@ -81,44 +85,78 @@ public class StatementParser implements InvocationHandler {
     }
   }
 
-  public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
-    try {
-      return parsed(method, arguments);
-    } catch (ParseException e) {
-      throw e;
-    } catch (AnalysisException e) {
-      throw new StatementError(e);
-    }
+  public LogicalPlan parsePlan(String text) throws ParseException {
+    String statement = rewritten(text);
+    return checked(statement, parser().parsePlan(statement));
   }
 
-  private Object parsed(Method method, Object[] arguments) throws Throwable {
+  /* since 4.1
+  public LogicalPlan parsePlanWithParameters(String text, ParameterContext parameters)
+      throws ParseException {
+    String statement = rewritten(text);
+    return checked(statement, parser().parsePlanWithParameters(statement, parameters));
+  }
+  since 4.1 */
+
+  public LogicalPlan parseQuery(String text) throws ParseException {
+    return parser().parseQuery(text);
+  }
+
+  public Expression parseExpression(String text) throws ParseException {
+    return parser().parseExpression(text);
+  }
+
+  public TableIdentifier parseTableIdentifier(String text) throws ParseException {
+    return parser().parseTableIdentifier(text);
+  }
+
+  public FunctionIdentifier parseFunctionIdentifier(String text) throws ParseException {
+    return parser().parseFunctionIdentifier(text);
+  }
+
+  public Seq parseMultipartIdentifier(String text) throws ParseException {
+    return isRoot(text)
+        ? CollectionConverters.asScala(new ArrayList()).toSeq()
+        : parser().parseMultipartIdentifier(text);
+  }
+
+  /* since 4.3
+  public TemporalIdentifier parseTemporalTableIdentifier(String text) throws ParseException {
+    return parser().parseTemporalTableIdentifier(text);
+  }
+
+  public SqlStatementSplitResult splitStatements(String text) {
+    return parser().splitStatements(text);
+  }
+  since 4.3 */
+
+  public StructType parseRoutineParam(String text) throws ParseException {
+    return parser().parseRoutineParam(text);
+  }
+
+  public StructType parseTableSchema(String text) throws ParseException {
+    return parser().parseTableSchema(text);
+  }
+
+  public DataType parseDataType(String text) throws ParseException {
+    return parser().parseDataType(text);
+  }
+
+  /** Returns the parser of all other statements. */
+  private ParserInterface parser() {
     if (isFirst) {
       isFirst = false;
       // Each query asks the parser before the analyzer, if only for the name of a table. An
       // extension cannot replace rules of Spark before the session has its analyzer.
       TablesBeforeFiles.addTo(session);
     }
-    if ("parseMultipartIdentifier".equals(method.getName()) && isRoot((String) arguments[0])) {
-      return CollectionConverters.asScala(new ArrayList()).toSeq();
-    }
-    Object[] given = arguments;
-    boolean isPlan = method.getName().startsWith("parsePlan");
-    if (isPlan) {
-      given = (Object[]) arguments.clone();
-      given[0] = rewritten((String) arguments[0]);
-    }
-    Object parsed;
-    try {
-      parsed = method.invoke(next, given);
-    } catch (InvocationTargetException e) {
-      throw e.getCause();
-    }
-    if (isPlan) {
-      CatalogManager manager = session.sessionState().catalogManager();
-      HiddenColumns.check((String) given[0], (LogicalPlan) parsed, manager);
-      return HiddenColumns.readable((String) given[0], (LogicalPlan) parsed, manager);
-    }
-    return parsed;
+    return next;
+  }
+
+  private LogicalPlan checked(String statement, LogicalPlan plan) {
+    CatalogManager manager = session.sessionState().catalogManager();
+    HiddenColumns.check(statement, plan, manager);
+    return HiddenColumns.readable(statement, plan, manager);
   }
 
   /**

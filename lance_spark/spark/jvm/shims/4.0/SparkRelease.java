@@ -11,7 +11,6 @@ import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
 import org.apache.spark.sql.catalyst.trees.Origin;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -146,16 +145,5 @@ final class SparkRelease {
             Option.apply(line), Option.apply(position), none, none, none, none, none, none, none);
     return new ParseException(
         Option.apply(statement), origin, origin, "PARSE_SYNTAX_ERROR", parameters);
-  }
-
-  /** A syntax error at the statement that Spark parses. */
-  static class ParserError extends ParseException {
-    private static final long serialVersionUID = 1L;
-
-    ParserError(scala.collection.immutable.Map parameters) {
-      super(
-          Option.empty(), CurrentOrigin.get(), CurrentOrigin.get(), "PARSE_SYNTAX_ERROR",
-          parameters);
-    }
   }
 }

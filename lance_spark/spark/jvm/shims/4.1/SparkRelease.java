@@ -9,7 +9,6 @@ import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
 import org.apache.spark.sql.catalyst.trees.Origin;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
@@ -151,14 +150,5 @@ final class SparkRelease {
             none);
     return new ParseException(
         Option.apply(statement), origin, "PARSE_SYNTAX_ERROR", parameters);
-  }
-
-  /** A syntax error at the statement that Spark parses. */
-  static class ParserError extends ParseException {
-    private static final long serialVersionUID = 1L;
-
-    ParserError(scala.collection.immutable.Map parameters) {
-      super(Option.empty(), CurrentOrigin.get(), "PARSE_SYNTAX_ERROR", parameters);
-    }
   }
 }

@@ -13,6 +13,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.plans.logical.UnaryNode;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreePattern;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
@@ -27,16 +28,25 @@ import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction0;
 
 /**
- * Aggregates in subqueries over the same rows of a table, which Spark reads once.
+ * Aggregates in subqueries, which are pushed down with the query around them.
  *
- * <p>Spark merges subqueries whose scans are equal. But it has optimized each subquery by then, and
- * scans that have taken the aggregates of different subqueries are not equal. So a subquery that may
- * be merged is set aside just before push-down: a leaf holds its plan. When the query around it has
- * come to the same point, the plans come back, and Spark's own rule merges them. The merged ones are
- * part of the query from then on, and Spark pushes their aggregates down. The optimizer goes on with
- * each of the others by itself.
+ * <p>Spark optimizes each subquery by itself, before the query. Its scans would be planned too early:
+ *
+ * <ul>
+ *   <li>Spark merges subqueries whose scans are equal, and reads the rows once. Scans that have taken
+ *       the aggregates of different subqueries are not equal.
+ *   <li>A subquery that depends on rows of the query becomes a join, which adds filters of its keys.
+ *       The scans of one that joins tables would not take these, and would differ from equal scans
+ *       of the query, with which they share their rows otherwise.
+ * </ul>
+ *
+ * <p>So plans are set aside just before push-down: a leaf holds the plan of a subquery that may be
+ * merged, or a table of one that becomes a join. When the query around it has come to the same point,
+ * the plans come back, and Spark's own rule merges them. The merged ones are part of the query from
+ * then on, as joins are, and Spark pushes their aggregates down. The optimizer goes on with each of
+ * the others by itself.
  */
-final class MergedSubqueries {
+final class LateSubqueries {
   /**
    * Spark's setting: whether it merges subqueries of different rows, and filters the rows in their
    * aggregates. Scans take no such aggregates, and would read all rows.
@@ -44,30 +54,57 @@ final class MergedSubqueries {
   private static final String OF_OTHER_ROWS =
       "spark.sql.optimizer.mergeSubplans.filterPropagation.enabled";
 
-  private MergedSubqueries() {}
+  private LateSubqueries() {}
 
-  /** Returns a subquery as a leaf that holds its plan, or as it is. */
+  /** Set while the optimizer goes on with a subquery: it is not set aside again. */
+  private static final ThreadLocal GOES_ON = new ThreadLocal();
+
+  /** Returns a subquery with what is set aside in leaves, or as it is. */
   static Subquery setAside(Subquery subquery) {
     LogicalPlan plan = subquery.child();
-    DataSourceV2Relation relation = subquery.correlated() ? null : relation(plan);
-    if (relation == null) {
+    if (GOES_ON.get() != null) {
       return subquery;
     }
-    DataSourceV2ScanRelation leaf =
-        new DataSourceV2ScanRelation(
-            relation,
-            new Held(PushDownRule.withRequests(plan)),
-            (Seq) plan.output(),
-            Option.empty(),
-            Option.empty()
-            /* since 4.2
-            , (Seq) Nil$.MODULE$
-            since 4.2 */
-            /* since 4.3
-            , false
-            since 4.3 */
-            );
-    return new Subquery(leaf, false);
+    if (subquery.correlated()) {
+      return aggregatesJoin(plan) ? (Subquery) subquery.transform(new Holding()) : subquery;
+    }
+    DataSourceV2Relation relation = relation(plan);
+    return relation == null
+        ? subquery
+        : new Subquery(leaf(relation, PushDownRule.withRequests(plan)), false);
+  }
+
+  /** Returns a subquery with the tables of those that have become joins in it. */
+  static Subquery withTables(Subquery subquery) {
+    return (Subquery) subquery.transformUp(new Restoring());
+  }
+
+  private static LogicalPlan leaf(DataSourceV2Relation relation, LogicalPlan held) {
+    return new DataSourceV2ScanRelation(
+        relation,
+        new Held(held),
+        (Seq) held.output(),
+        Option.empty(),
+        Option.empty()
+        /* since 4.2
+        , (Seq) Nil$.MODULE$
+        since 4.2 */
+        /* since 4.3
+        , false
+        since 4.3 */
+        );
+  }
+
+  /**
+   * Returns whether a plan aggregates rows that it joins: by the keys of one more join, if Spark
+   * makes one of it. The scan of a single table takes such an aggregate without more filters.
+   */
+  private static boolean aggregatesJoin(LogicalPlan plan) {
+    LogicalPlan node = plan;
+    while (node instanceof Project || node instanceof Filter) {
+      node = (LogicalPlan) ((UnaryNode) node).child();
+    }
+    return node instanceof Aggregate && node.containsPattern(TreePattern.JOIN());
   }
 
   /**
@@ -148,7 +185,18 @@ final class MergedSubqueries {
     return query;
   }
 
-  /** The plan of a subquery that is set aside. */
+  /** Sets tables aside. */
+  static final class Holding extends Replacing {
+    public boolean isDefinedAt(Object node) {
+      return NullConditions.isOurs(node);
+    }
+
+    Object replaced(Object node) {
+      return leaf((DataSourceV2Relation) node, (LogicalPlan) node);
+    }
+  }
+
+  /** The plan of a subquery, or the table of one, that is set aside. */
   static final class Held implements Scan {
     private final LogicalPlan plan;
 
@@ -202,13 +250,20 @@ final class MergedSubqueries {
       LogicalPlan plan = (LogicalPlan) subquery.plan();
       LogicalPlan optimized = (LogicalPlan) plan.transformAllExpressions(this);
       if (NullConditions.readsOurs(optimized)) {
-        // As a correlated one, which is not set aside again. Spark only adds no filters of joins to
-        // those, and there are no joins.
-        Subquery whole = new Subquery(optimized, true);
-        optimized =
-            ((Subquery) SparkSession.active().sessionState().optimizer().execute(whole)).child();
+        optimized = pushedDown(optimized);
       }
       return optimized == plan ? subquery : subquery.withNewPlan(optimized);
+    }
+
+    private static LogicalPlan pushedDown(LogicalPlan plan) {
+      // As a correlated one: Spark only adds no filters of joins to those, and there are no joins.
+      Subquery whole = new Subquery(plan, true);
+      GOES_ON.set(Boolean.TRUE);
+      try {
+        return ((Subquery) SparkSession.active().sessionState().optimizer().execute(whole)).child();
+      } finally {
+        GOES_ON.remove();
+      }
     }
   }
 }
