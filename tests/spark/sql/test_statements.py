@@ -8,6 +8,7 @@ from typing import Any
 
 import lance
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException
 
 from lance_spark.spark.catalog.procedures.statements import rewrite_statement
@@ -337,6 +338,21 @@ def test_errors_are_those_of_sparks_parser(catalog: TestCatalog) -> None:
         session.sql("OPTIMIZE spark_catalog.default.t")
     with pytest.raises(AnalysisException, match=r"nope.*was not found"):
         catalog.sql("OPTIMIZE CAT.nope")
+
+
+def test_errors_of_sparks_parser_keep_their_class(spark: Any) -> None:
+    """In Spark 4.3, an error that is none of its syntax or analysis."""
+    text = "SELECT CAST('a' AS TIMESTAMP_NTZ(9))"
+    errors = []
+    for parser in (
+        spark._jvm.org.apache.spark.sql.execution.SparkSqlParser(),
+        spark._jsparkSession.sessionState().sqlParser(),
+    ):
+        with pytest.raises((Py4JJavaError, ParseException)) as caught:
+            parser.parsePlan(text)
+        error = getattr(caught.value, "java_exception", caught.value)
+        errors.append(str(getattr(error, "toString", error.__str__)()))
+    assert errors[0] == errors[1]
 
 
 def test_a_column_of_a_table_called_history(catalog: TestCatalog) -> None:
