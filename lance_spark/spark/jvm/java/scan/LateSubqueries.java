@@ -54,10 +54,10 @@ final class LateSubqueries {
   private static final String OF_OTHER_ROWS =
       "spark.sql.optimizer.mergeSubplans.filterPropagation.enabled";
 
-  private LateSubqueries() {}
-
   /** Set while the optimizer goes on with a subquery: it is not set aside again. */
   private static final ThreadLocal GOES_ON = new ThreadLocal();
+
+  private LateSubqueries() {}
 
   /** Returns a subquery with what is set aside in leaves, or as it is. */
   static Subquery setAside(Subquery subquery) {
