@@ -66,13 +66,14 @@ def test_target_shares_the_work_and_is_not_below_the_cost_of_a_task() -> None:
     assert default_target_rows(2_500_000, 20_000_000, 16) == 1024 * 1024
     assert default_target_rows(1_000_000, 8_000_000, 16, num_columns=9) == 256 * 1024
     assert default_target_rows(100_000, 102_400_000, 8) == 48 * 1024
-    # Vectors of 4 KiB: 128 MiB are 32,768 rows.
-    assert 32_400 < default_target_rows(10_000_000, 40_960_000_000, 4) <= 32_768
+    # Vectors of 4 KiB: 128 MiB are 32,768 rows. 306 such tasks are 308, a multiple of 4.
+    assert default_target_rows(10_000_000, 40_960_000_000, 4) == 32_468
     assert default_target_rows(0, 0, 4) == 1
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "processors"), [(2_880_404, 5, 2), (1_441_548, 3, 2), (6_001_215, 4, 4)]
+    ("rows", "columns", "processors"),
+    [(2_880_404, 5, 2), (1_441_548, 8, 2), (1_441_548, 3, 2), (6_001_215, 4, 4)],
 )
 def test_eight_like_fragments_are_one_task_for_each_processor(
     rows: int, columns: int, processors: int

@@ -74,9 +74,9 @@ final class LateSubqueries {
         : new Subquery(leaf(relation, PushDownRule.withRequests(plan)), false);
   }
 
-  /** Returns a subquery with the tables of those that have become joins in it. */
-  static Subquery withTables(Subquery subquery) {
-    return (Subquery) subquery.transformUp(new Restoring());
+  /** Returns a query or a subquery with the tables of subqueries that have become joins in it. */
+  static LogicalPlan withTables(LogicalPlan plan) {
+    return (LogicalPlan) plan.transformUp(new Restoring());
   }
 
   private static LogicalPlan leaf(DataSourceV2Relation relation, LogicalPlan held) {

@@ -38,13 +38,13 @@ public class PushDownRule extends Rule {
     if (!isEnabled()) {
       return plan;
     }
-    if (!(plan instanceof Subquery)) {
-      return (TreeNode) replaced(LateSubqueries.putBack((LogicalPlan) plan));
+    LogicalPlan whole = LateSubqueries.withTables((LogicalPlan) plan);
+    if (!(whole instanceof Subquery)) {
+      return (TreeNode) replaced(LateSubqueries.putBack(whole));
     }
     // The query around it has a scan, too.
     Snapshot.ofQuery().noteOtherScans();
-    Subquery whole = LateSubqueries.withTables((Subquery) plan);
-    Subquery subquery = LateSubqueries.setAside(whole);
+    Subquery subquery = LateSubqueries.setAside((Subquery) whole);
     return (TreeNode) (subquery == whole ? replaced(subquery) : subquery);
   }
 
