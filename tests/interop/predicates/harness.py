@@ -18,7 +18,7 @@ from lance_spark.errors import LanceError
 from tests.interop.predicates import oracle, ways
 from tests.interop.predicates.grammar import Predicates, Tree
 from tests.interop.predicates.oracle import Outcome
-from tests.interop.predicates.sessions import QUICK, SESSIONS, Session, settings
+from tests.interop.predicates.sessions import QUICK, SESSIONS, Session, silent_settings
 from tests.interop.predicates.tables import VERSIONS, Table, make
 from tests.interop.predicates.ways import Bench, LeftToSparkError
 
@@ -179,7 +179,9 @@ class Harness:
     def run(self, seed: int, predicates: Sequence[Tree], table: Table, session: Session) -> Report:
         """Run predicates on one table in one session."""
         report = Report(len(predicates))
-        with settings(self.spark, {**QUICK, "spark.sql.session.timeZone": "UTC", **session.conf}):
+        with silent_settings(
+            self.spark, {**QUICK, "spark.sql.session.timeZone": "UTC", **session.conf}
+        ):
             folder = self._folder / f"seed{seed}"
             folder.mkdir(exist_ok=True)
             bench = Bench(self.spark, table, session, folder, random.Random(seed))

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.logger import PySparkLogger
 
-from tests.support.spark.settings import INTERPRETED
+from tests.support.spark.settings import INTERPRETED, settings
 
 ANSI = "spark.sql.ansi.enabled"
 ZONE = "spark.sql.session.timeZone"
@@ -68,11 +68,8 @@ SESSIONS = (
 
 
 @contextmanager
-def settings(spark: Any, conf: dict[str, str]) -> Iterator[None]:
-    """Apply settings to a session, and restore the old settings at the end."""
-    before = {name: spark.conf.get(name, None) for name in conf}
-    for name, value in conf.items():
-        spark.conf.set(name, value)
+def silent_settings(spark: Any, conf: dict[str, str]) -> Iterator[None]:
+    """Apply settings to a session, restore the old settings at the end, and log no errors."""
     # The logger prints the stack of each error of the analyzer. Spark's own function creates it: a
     # plain logger of this name does not take Spark's arguments, and each later error would be a
     # TypeError.
@@ -80,11 +77,7 @@ def settings(spark: Any, conf: dict[str, str]) -> Iterator[None]:
     level = errors.level
     errors.setLevel(logging.CRITICAL + 1)
     try:
-        yield
+        with settings(spark, conf):
+            yield
     finally:
         errors.setLevel(level)
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)

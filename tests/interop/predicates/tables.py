@@ -22,7 +22,7 @@ import pyarrow.types as pat
 from pyspark.sql.types import DayTimeIntervalType
 
 from tests.interop.predicates.columns import DEEP, INNER, MAP, OPAQUE, PLAIN, deep_values, values_of
-from tests.interop.predicates.sessions import TIME, settings
+from tests.interop.predicates.sessions import TIME, silent_settings
 from tests.support.spark.versions import HAS_TIME
 
 VERSIONS = ("2.2", "2.1", "2.0", "0.1")
@@ -165,7 +165,7 @@ def make(spark: Any, version: str, folder: Path) -> Table:
     view = f"rows_{version.replace('.', '_')}"
     parquet = str(folder / f"{view}.parquet")
     _write_parquet(as_spark_reads(stored), parquet)
-    with settings(spark, {TIME: "true"}):
+    with silent_settings(spark, {TIME: "true"}):
         schema = spark.read.parquet(parquet).schema
         for field in schema:
             if pat.is_duration(stored.schema.field(field.name).type):

@@ -1,4 +1,6 @@
-"""Queries like TPC-H, and random queries, give the same rows with and without push-down."""
+"""Queries like TPC-H, and random queries, give the same rows with and without push-down, with the
+settings of several sessions.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import pytest
 from tests.support.cells import number_of
 from tests.support.spark.query_tables import write_tables
 from tests.support.spark.random_queries import Queries, together
+from tests.support.spark.settings import INTERPRETED, settings
 
 #: Queries like the TPC-H queries in their names, on three tables.
 SHOP = {
@@ -83,15 +86,56 @@ SHOP = {
 }
 #: So many random queries are one query for Spark.
 TOGETHER = 10
-SEEDS = range(number_of(20, 2_000) // TOGETHER)
-#: For so few rows, compiling takes longer than running. Overflow is null instead of an error.
-QUICK = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.ansi.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
+SEEDS = range(number_of(1, 30))
+SQL = "spark.sql."
+#: For so few rows, compiling takes longer than running.
+QUICK = {**INTERPRETED, SQL + "shuffle.partitions": "1", SQL + "ansi.enabled": "false"}
+#: Settings that change the meaning of a query, or its plan.
+SESSIONS: dict[str, dict[str, str]] = {
+    "default": {},
+    "ANSI": {SQL + "ansi.enabled": "true", SQL + "session.timeZone": "America/New_York"},
+    "exact decimals": {
+        SQL + "decimalOperations.allowPrecisionLoss": "false",
+        SQL + "session.timeZone": "Asia/Kathmandu",
+        SQL + "timestampType": "TIMESTAMP_NTZ",
+    },
+    "legacy": {
+        SQL + "session.timeZone": "Australia/Lord_Howe",
+        SQL + "legacy.timeParserPolicy": "LEGACY",
+        SQL + "legacy.typeCoercion.datetimeToString.enabled": "true",
+        SQL + "legacy.castComplexTypesToString.enabled": "true",
+        SQL + "legacy.literal.pickMinimumPrecision": "false",
+        SQL + "legacy.exponentLiteralAsDecimal.enabled": "true",
+        SQL + "legacy.sizeOfNull": "true",
+        SQL + "legacy.allowNegativeScaleOfDecimal": "true",
+    },
+    "names and texts": {
+        SQL + "caseSensitive": "true",
+        SQL + "parser.escapedStringLiterals": "true",
+        SQL + "ansi.enabled": "true",
+    },
+    "sorted joins": {
+        SQL + "autoBroadcastJoinThreshold": "-1",
+        SQL + "adaptive.enabled": "false",
+        SQL + "exchange.reuse": "false",
+        SQL + "shuffle.partitions": "3",
+    },
+    "costs": {
+        SQL + "cbo.enabled": "true",
+        SQL + "cbo.joinReorder.enabled": "true",
+        SQL + "cbo.starSchemaDetection": "true",
+        SQL + "constraintPropagation.enabled": "false",
+        SQL + "join.preferSortMergeJoin": "false",
+    },
+    "fewer rules": {
+        SQL + "optimizer.nestedSchemaPruning.enabled": "false",
+        SQL + "optimizer.dynamicPartitionPruning.enabled": "false",
+        SQL + "optimizer.decorrelateInnerQuery.enabled": "false",
+        SQL + "optimizer.expression.nestedPruning.enabled": "false",
+        SQL + "codegen.wholeStage": "true",
+        SQL + "codegen.factoryMode": "FALLBACK",
+    },
 }
-
 
 #: Runs a query without push-down, with it, and with answers while it is planned.
 Run = Callable[[str], tuple[Counter[str], Counter[str], Counter[str]]]
@@ -106,8 +150,6 @@ def ways(
     """
     for name, path in write_tables(tmp_path_factory.mktemp("shop")).items():
         spark.read.format("lance").load(path).createOrReplaceTempView(name)
-    for key, value in QUICK.items():
-        spark.conf.set(key, value)
 
     def run(query: str) -> tuple[Counter[str], Counter[str], Counter[str]]:
         result = []
@@ -116,9 +158,8 @@ def ways(
             result.append(Counter(repr(row) for row in spark.sql(query).collect()))
         return result[0], result[1], result[2]
 
-    yield run
-    for key in QUICK:
-        spark.conf.unset(key)
+    with settings(spark, QUICK):
+        yield run
 
 
 @pytest.mark.sample(5)
@@ -131,10 +172,12 @@ def test_shop(ways: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random(ways: Run, seed: int) -> None:
-    source = Queries(seed)
+@pytest.mark.parametrize("session", SESSIONS)
+def test_random(spark: Any, ways: Run, session: str, seed: int) -> None:
+    source = Queries(f"{session} {seed}")
     queries = [source.query() for _ in range(TOGETHER)]
-    off, *with_rule = ways(together(queries))
+    with settings(spark, SESSIONS[session]):
+        off, *with_rule = ways(together(queries))
     for on in with_rule:
         differing = sorted({*(off - on), *(on - off)})
         wrong = {int(row.split("query=")[1].split(",")[0]) for row in differing}

@@ -21,6 +21,7 @@ from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import LanceError
 from lance_spark.predicates.sql import SPARK_NAMES
 from tests.support.cells import ALL_CELLS, every_other
+from tests.support.spark.settings import settings
 
 UTC = datetime.UTC
 SQL = "spark.sql."
@@ -103,18 +104,8 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> str:
 @contextmanager
 def settings_of(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
     # Spark's Parquet push-down loses rows with NaN.
-    every = {**values, SQL + "parquet.filterPushdown": "false"}
-    before = {name: spark.conf.get(name, None) for name in every}
-    for name, value in every.items():
-        spark.conf.set(name, value)
-    try:
+    with settings(spark, {**values, SQL + "parquet.filterPushdown": "false"}):
         yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
 
 
 def expected(spark: Any, parquet: str, condition: str) -> set[int] | None:

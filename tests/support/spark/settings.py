@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,3 +27,12 @@ def restored(spark: Any, *names: str) -> Iterator[None]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, value)
+
+
+@contextmanager
+def settings(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
+    """Give settings values, and restore the earlier ones at the end."""
+    with restored(spark, *values):
+        for name, value in values.items():
+            spark.conf.set(name, value)
+        yield
