@@ -10,8 +10,8 @@ from typing import Any
 _MASKED = (
     (re.compile(r"#\d+L?"), "#"),
     (re.compile(r"(?i)\b(?:lance|parquet)\b"), "<source>"),
-    (re.compile(r"\b(Created By|Created Time|Last Access|Location|Owner)[ \t].*"), r"\1"),
-    (re.compile(r"\b(Partition Statistics|Statistics|Table Properties)[ \t].*"), r"\1"),
+    (re.compile(r"\b(Created By|Created Time|Last Access|Location|Owner)[: \t].*"), r"\1"),
+    (re.compile(r"\b(Partition Statistics|Statistics|Table Properties)[: \t].*"), r"\1"),
     (re.compile(r"transient_lastDdlTime=\d+"), "transient_lastDdlTime"),
     (re.compile(r"file:/[^\s'\"`\])]*"), "<path>"),
 )

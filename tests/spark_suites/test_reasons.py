@@ -31,6 +31,16 @@ FAILED = Outcome("a/b.sql", 3, "SELECT a FROM t", condition="DIVIDE_BY_ZERO", er
             replace(PARQUET, rows=("USING lance LOCATION file:/tmp/b",)),
             "",
         ),
+        (
+            replace(PARQUET, rows=("Table: v\nCreated Time: Mon Nov 30 21:05:20\nType: VIEW",)),
+            replace(PARQUET, rows=("Table: v\nCreated Time: Mon Nov 30 21:05:23\nType: VIEW",)),
+            "",
+        ),
+        (
+            replace(PARQUET, rows=("Created Time: Mon Nov 30 21:05:20\nType: VIEW",)),
+            replace(PARQUET, rows=("Created Time: Mon Nov 30 21:05:23\nType: TABLE",)),
+            "rows: ",
+        ),
     ],
 )
 def test_difference(parquet: Outcome, lance: Outcome, expected: str) -> None:
