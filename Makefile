@@ -119,6 +119,7 @@ bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/table.py
 	$(BIN)/python benchmarks/wide.py
 	$(BIN)/python benchmarks/wide_spark.py
+	$(BIN)/python benchmarks/many_joins.py
 
 # The 22 queries of TPC-H, or the 99 of TPC-DS, beside Parquet: make bench-tpcds SCALE=10 ONLY=9,64
 bench-tpch bench-tpcds: bench-tpc%: java $(VENV)/.bench

@@ -33,12 +33,12 @@ FORMATS = ("lance", "parquet")
 Rows = list[tuple[object, ...]]
 
 
-def duckdb_connection(suite: str) -> Any:
+def duckdb_connection(suite: str, database: str = ":memory:") -> Any:
     """Return a connection of DuckDB with the extension of TPC-H (`h`) or TPC-DS (`ds`)."""
     import duckdb
 
     module = import_module(f"duckdb_extension_tpc{suite}")
-    connection = duckdb.connect()
+    connection = duckdb.connect(database)
     (extension,) = Path(str(module.__file__)).parent.rglob(f"tpc{suite}.duckdb_extension")
     connection.load_extension(str(extension))
     return connection
@@ -51,7 +51,10 @@ def write_tables(spark: Any, folder: Path, suite: str, scale: float) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    connection = duckdb_connection(suite)
+    # In memory, the rows of TPC-DS take more than 1.5 GB for each scale factor.
+    database = folder / "made.duckdb"
+    connection = duckdb_connection(suite, str(database))
+    connection.execute("SET memory_limit = '4GB'")
     connection.execute(f"CALL {'dbgen' if suite == 'h' else 'dsdgen'}(sf={scale})")
     for (name,) in connection.execute("SHOW TABLES").fetchall():
         rows = folder / f"{name}.parquet"
@@ -63,6 +66,8 @@ def write_tables(spark: Any, folder: Path, suite: str, scale: float) -> None:
             files = frame.repartition(8 if count >= LARGE else 1)
             files.write.format(format_name).mode("overwrite").save(path)
         rows.unlink()
+    connection.close()
+    database.unlink()
     done.touch()
 
 
