@@ -123,10 +123,19 @@ def rounded(value: float) -> float:
     return round(float(f"{value:.9g}"), 2)
 
 
-def compare(spark: Any, folder: Path, queries: dict[int, str], only: str, rounds: int) -> None:
+def compare(
+    spark: Any,
+    folder: Path,
+    queries: dict[int, str],
+    only: str,
+    rounds: int,
+    *,
+    warm_up: bool = True,
+) -> None:
     """Run queries on both formats in turns, and print their times.
 
     - `only`: Numbers of queries with commas between them; all if empty.
+    - `warm_up`: Whether each query runs once before the rounds.
 
     Exits with an error if answers differ.
     """
@@ -135,7 +144,9 @@ def compare(spark: Any, folder: Path, queries: dict[int, str], only: str, rounds
     for number in chosen:
         query = queries[number].rstrip("; \n")
         results = run_in_turns(
-            {name: partial(run_query, spark, folder, query, name) for name in FORMATS}, rounds
+            {name: partial(run_query, spark, folder, query, name) for name in FORMATS},
+            rounds,
+            warm_up=warm_up,
         )
         best = {name: min(whole for whole, _, _ in results[name]) for name in FORMATS}
         plans = {name: min(plan for _, plan, _ in results[name]) for name in FORMATS}
@@ -159,6 +170,7 @@ def main() -> None:
     parser = report.argument_parser(__doc__, data=None)
     parser.add_argument("suite", choices=("h", "ds"), help="TPC-H or TPC-DS")
     parser.add_argument("--only", default="", help="numbers of queries, with commas between them")
+    parser.add_argument("--no-warm-up", action="store_true", help="for queries that take minutes")
     arguments = parser.parse_args()
     suite = arguments.suite
     spark = bench.session()
@@ -170,7 +182,8 @@ def main() -> None:
     print_sizes(folder)
     connection = duckdb_connection(suite)
     found = connection.execute(f"SELECT query_nr, query FROM tpc{suite}_queries()").fetchall()
-    compare(spark, folder, dict(found), arguments.only, arguments.rounds)
+    warm_up = not arguments.no_warm_up
+    compare(spark, folder, dict(found), arguments.only, arguments.rounds, warm_up=warm_up)
 
 
 if __name__ == "__main__":
