@@ -14,6 +14,9 @@ from contextlib import closing, contextmanager
 from threading import Lock
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from lance_spark._forks import after_fork
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
@@ -152,28 +155,54 @@ def pack(
       and less than 4,096 more, because fragments are cut at multiples of that.
     - `whole_fragments`: Whether fragments are not cut, however large.
 
-    The groups end where their rows are nearest to multiples of `target_rows`, so that fragments of
-    about the same size make groups of about the same size. Empty fragments are left out.
+    The rows are shared equally by as many groups as the target asks for. A group that would end
+    near the end of a fragment ends there, so that fragments of about the same size make groups of
+    about the same size. Empty fragments are left out.
     """
+    filled = [fragment for fragment in fragments if fragment.physical_rows > 0]
+    if not filled:
+        return []
+    rows = np.array([fragment.physical_rows for fragment in filled], np.int64)
+    edges = np.concatenate([np.zeros(1, np.int64), rows.cumsum()])
+    ends = iter(_ends(edges, target_rows, whole_fragments).tolist())
     groups: list[tuple[FragmentSlice, ...]] = []
     current: list[FragmentSlice] = []
-    # Rows of all groups so far, of the current group, and the rows at which it is to end.
-    total = rows = 0
-    end = target_rows
-    limit = target_rows * 1.5
-    for fragment in fragments:
-        for piece in _cut(fragment, target_rows, math.inf if whole_fragments else limit):
-            size = piece.stop - piece.start
-            if current and (rows + size > limit or total + size / 2 > end):
-                groups.append(tuple(current))
-                current, rows = [], 0
-                end = (round(total / target_rows) + 1) * target_rows
-            current.append(piece)
-            rows += size
-            total += size
-    if current:
-        groups.append(tuple(current))
+    end = next(ends)
+    for fragment, first in zip(filled, edges.tolist(), strict=False):
+        start, size = 0, fragment.physical_rows
+        while end < first + size:
+            current.append(FragmentSlice(fragment, start, end - first))
+            groups.append(tuple(current))
+            start, current, end = end - first, [], next(ends)
+        current.append(FragmentSlice(fragment, start, size))
+        if end == first + size:
+            groups.append(tuple(current))
+            current, end = [], next(ends, end)
     return groups
+
+
+def _ends(
+    edges: npt.NDArray[np.int64], target_rows: int, whole_fragments: bool
+) -> npt.NDArray[np.int64]:
+    """Return the rows at which groups end; the last is that of all rows.
+
+    - `edges`: The rows at which fragments begin and end.
+    """
+    total = int(edges[-1])
+    count = max(1, round(total / target_rows))
+    size = total / count
+    ideal = np.arange(1, count) * size
+    after = np.searchsorted(edges, ideal)
+    first, last = edges[after - 1], edges[after]
+    ends = np.where(ideal - first <= last - ideal, first, last)
+    if not whole_fragments:
+        # Two ends that move by so much make a group of 1.5 times the target.
+        room = (1.5 * target_rows - size) / 2
+        step = CUT_ALIGNMENT if size > CUT_ALIGNMENT else 1
+        cuts = first + np.rint((ideal - first) / step).astype(np.int64) * step
+        ends = np.where(np.abs(ends - ideal) <= room, ends, np.minimum(cuts, last))
+    ends = np.unique(ends)
+    return np.append(ends[(ends > 0) & (ends < total)], total)
 
 
 def with_positions(
@@ -241,23 +270,10 @@ def default_target_rows(
     smallest = min(row_limit / (1 + (num_columns - 1) / 8), _SMALLEST_BYTES / row_bytes)
     parallelism = max(parallelism, 1)
     target = max(min(largest, total_rows / parallelism), smallest, 1)
-    tasks = total_rows / target
-    if tasks > parallelism:
-        target = total_rows / (parallelism * math.ceil(tasks / parallelism))
+    if target * parallelism < total_rows:
+        waves = math.ceil(total_rows / (target * parallelism) - 1e-9)
+        target = total_rows / (parallelism * waves)
     return max(-(-total_rows // _MAX_TASKS), math.ceil(target))
-
-
-def _cut(fragment: Fragment, target_rows: int, limit: float) -> Sequence[FragmentSlice]:
-    rows = fragment.physical_rows
-    if rows < limit:
-        return (FragmentSlice(fragment, 0, rows),) if rows > 0 else ()
-    pieces = round(rows / target_rows)
-    size = -(-rows // pieces)
-    if size > CUT_ALIGNMENT:
-        size = -(-size // CUT_ALIGNMENT) * CUT_ALIGNMENT
-    return [
-        FragmentSlice(fragment, start, min(start + size, rows)) for start in range(0, rows, size)
-    ]
 
 
 def explained(

@@ -58,6 +58,36 @@ def test_no_group_has_more_than_1_5_times_the_target() -> None:
     assert all(sum(p.num_rows for p in group) <= 1_500_000 for group in groups)
 
 
+@given(st.lists(st.integers(0, 3_000_000), max_size=40), st.integers(20_000, 2_000_000))
+def test_groups_are_as_many_as_the_target_asks_for(sizes: list[int], target: int) -> None:
+    groups = pack(fragments(sizes), target)
+    assert len(groups) == (max(1, round(sum(sizes) / target)) if sum(sizes) else 0)
+    assert all(sum(p.num_rows for p in group) < 1.5 * target + 4_096 for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("processors", "many"), [(4, 5), (8, 9), (8, 10), (8, 13), (16, 17), (16, 21), (16, 31), (7, 8)]
+)
+def test_fragments_that_are_no_multiple_of_the_processors_are_shared(
+    processors: int, many: int
+) -> None:
+    rows = 4_000_000
+    target = default_target_rows(rows * many, rows * many * 8, processors)
+    groups = pack(fragments([rows] * many), target)
+    assert len(groups) == processors
+    # Whole fragments would be two for one of the processors, and one for most others.
+    ideal = rows * many / processors
+    assert max(sum(p.num_rows for p in group) for group in groups) < 1.3 * ideal
+
+
+@pytest.mark.parametrize("whole", [[10, 10, 10], [1, 50, 1], [7, 7, 7, 7, 7, 7]])
+def test_whole_fragments_are_not_cut(whole: list[int]) -> None:
+    groups = pack(fragments(whole), 12, whole_fragments=True)
+    assert [p.num_rows for group in groups for p in group] == whole
+    assert len(groups) > 1
+    assert all(groups)
+
+
 def test_target_shares_the_work_and_is_not_below_the_cost_of_a_task() -> None:
     assert default_target_rows(8_000_000, 64_000_000, 2) == 4_000_000
     # A task has at least so many rows; fewer if rows are wide or have many columns.
@@ -93,6 +123,8 @@ def test_number_of_tasks_is_a_multiple_of_the_processors(
     tasks = -(-rows // target)
     # The target is a whole number of rows.
     assert tasks <= processors or tasks % processors == 0 or tasks * target - rows < tasks
+    # A task for each processor takes no more than 128 MiB: there is no second one.
+    assert tasks <= processors or rows * 8 * columns > 0.99 * processors * 128 * 1024 * 1024
 
 
 @pytest.mark.parametrize("stored", [2**45, 2**63])

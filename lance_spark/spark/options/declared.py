@@ -292,7 +292,8 @@ class ReadFields(TargetFields):
         number(),
         "about how many rows a Spark partition has; by default what makes up to 128 MiB of files "
         "(more where that would be more than 16,384 tasks), at least some tenths of a second of "
-        "work, and tasks for all cores of the driver's machine",
+        "work, and a task for each processor of Spark (without push-down: two for each of the "
+        "driver's machine)",
     )
 
 

@@ -89,6 +89,17 @@ QUERIES = {
     "select (select count(*) from t a where x > (select avg(x) from t b where b.k = a.k)), "
     f"{some('sum(k)', where='')}": 3,
     "select a.id, m from t a, lateral (select max(x) m from t b where b.k = a.k) where id < 9": 3,
+    # Subqueries in those that become joins before the scans around them are planned.
+    "select a.id, s from t a, lateral (select sum(k) s from t b where x > "
+    "(select avg(x) from t c where id < 99))": 3,
+    "select id from t a where x > (select avg(b.x) from t b where b.k = a.k and b.id in "
+    "(select max(id) from t c where x > (select avg(x) from t d where id < 99)))": 4,
+    "select id from t where k in (select l.s % 50 from t b, lateral (select sum(k) s from t c "
+    "where x > (select avg(x) from t d where id < 99)) l)": None,
+    "select id from t where x > (select max(l.s) % 2 from t b, lateral (select sum(k) s from t c "
+    "where x > (select avg(x) from t d where id < 99 and k < (select max(k) from t e))) l)": None,
+    "select id from t a where id < 9 or exists (select 1 from t b where b.id > a.id and b.k in "
+    "(select sum(k) % 9 from t c where x > (select avg(x) from t d where d.id < 99)))": None,
     # Those that are no joins when scans are planned.
     "select id from t a where exists (select max(x) from t b where b.k = a.k having max(x) > 1)": 2,
     "select id from t a where x in (select max(x) from t b where b.k = a.k group by b.word)": 2,

@@ -355,6 +355,24 @@ def test_errors_of_sparks_parser_keep_their_class(spark: Any) -> None:
     assert errors[0] == errors[1]
 
 
+def test_every_method_of_sparks_parser_is_passed_on(spark: Any) -> None:
+    """A method that Spark's trait implements itself would lose what another parser does."""
+    parser = spark._jsparkSession.sessionState().sqlParser().getClass()
+    (spark_parser,) = [
+        item for item in parser.getInterfaces() if item.getSimpleName() == "ParserInterface"
+    ]
+    own, wanted = (
+        {
+            (item.getName(), *(dtype.getName() for dtype in item.getParameterTypes()))
+            for item in methods
+            if not item.isSynthetic() and "$" not in item.getName()
+        }
+        for methods in (parser.getDeclaredMethods(), spark_parser.getMethods())
+    )
+    assert wanted <= own
+    assert len(wanted) > 8
+
+
 def test_a_column_of_a_table_called_history(catalog: TestCatalog) -> None:
     catalog.run(["CREATE TABLE CAT.history (t INT)", f"USE {catalog.name}"])
     assert catalog.sql("DESCRIBE history t")[0] == ("col_name", "t")

@@ -74,9 +74,12 @@ final class LateSubqueries {
         : new Subquery(leaf(relation, PushDownRule.withRequests(plan)), false);
   }
 
-  /** Returns a query or a subquery with the tables of subqueries that have become joins in it. */
-  static LogicalPlan withTables(LogicalPlan plan) {
-    return (LogicalPlan) plan.transformUp(new Restoring());
+  /**
+   * Returns a query or a subquery with the plans of subqueries that have become joins in it. What
+   * is set aside in their own subqueries stays there until the whole query is put back.
+   */
+  static LogicalPlan withJoined(LogicalPlan plan) {
+    return (LogicalPlan) plan.transformUp(new Restoring(false));
   }
 
   private static LogicalPlan leaf(DataSourceV2Relation relation, LogicalPlan held) {
@@ -157,7 +160,7 @@ final class LateSubqueries {
 
   /** Returns a query with the plans that were set aside, merged where Spark merges them. */
   static LogicalPlan putBack(LogicalPlan query) {
-    Restoring restoring = new Restoring();
+    Restoring restoring = new Restoring(true);
     LogicalPlan whole = (LogicalPlan) query.transformUpWithSubqueries(restoring);
     if (restoring.count == 0) {
       return query;
@@ -210,7 +213,12 @@ final class LateSubqueries {
   }
 
   static final class Restoring extends Replacing {
+    private final boolean inSubqueries;
     private int count;
+
+    Restoring(boolean inSubqueries) {
+      this.inSubqueries = inSubqueries;
+    }
 
     public boolean isDefinedAt(Object node) {
       return node instanceof DataSourceV2ScanRelation
@@ -219,9 +227,9 @@ final class LateSubqueries {
 
     Object replaced(Object node) {
       count++;
+      LogicalPlan held = ((Held) ((DataSourceV2ScanRelation) node).scan()).plan;
       // A subquery that is set aside may have others in its conditions.
-      return ((Held) ((DataSourceV2ScanRelation) node).scan())
-          .plan.transformUpWithSubqueries(this);
+      return inSubqueries ? held.transformUpWithSubqueries(this) : held;
     }
   }
 

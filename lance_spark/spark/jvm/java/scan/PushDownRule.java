@@ -38,7 +38,7 @@ public class PushDownRule extends Rule {
     if (!isEnabled()) {
       return plan;
     }
-    LogicalPlan whole = LateSubqueries.withTables((LogicalPlan) plan);
+    LogicalPlan whole = LateSubqueries.withJoined((LogicalPlan) plan);
     if (!(whole instanceof Subquery)) {
       return (TreeNode) replaced(LateSubqueries.putBack(whole));
     }
