@@ -159,22 +159,33 @@ def pack(
     near the end of a fragment ends there, so that fragments of about the same size make groups of
     about the same size. Empty fragments are left out.
     """
-    filled = [fragment for fragment in fragments if fragment.physical_rows > 0]
+    return pack_slices(
+        [FragmentSlice(fragment, 0, fragment.physical_rows) for fragment in fragments],
+        target_rows,
+        whole_slices=whole_fragments,
+    )
+
+
+def pack_slices(
+    slices: Iterable[FragmentSlice], target_rows: int, *, whole_slices: bool = False
+) -> list[tuple[FragmentSlice, ...]]:
+    """Pack slices of fragments as `pack` packs whole fragments."""
+    filled = [piece for piece in slices if piece.num_rows > 0]
     if not filled:
         return []
-    rows = np.array([fragment.physical_rows for fragment in filled], np.int64)
+    rows = np.array([piece.num_rows for piece in filled], np.int64)
     edges = np.concatenate([np.zeros(1, np.int64), rows.cumsum()])
-    ends = iter(_ends(edges, target_rows, whole_fragments).tolist())
+    ends = iter(_ends(edges, target_rows, whole_slices).tolist())
     groups: list[tuple[FragmentSlice, ...]] = []
     current: list[FragmentSlice] = []
     end = next(ends)
-    for fragment, first in zip(filled, edges.tolist(), strict=False):
-        start, size = 0, fragment.physical_rows
+    for piece, first in zip(filled, edges.tolist(), strict=False):
+        start, size = 0, piece.num_rows
         while end < first + size:
-            current.append(FragmentSlice(fragment, start, end - first))
+            current.append(piece.part(start, end - first))
             groups.append(tuple(current))
             start, current, end = end - first, [], next(ends)
-        current.append(FragmentSlice(fragment, start, size))
+        current.append(piece.part(start, size) if start else piece)
         if end == first + size:
             groups.append(tuple(current))
             current, end = [], next(ends, end)
@@ -182,11 +193,11 @@ def pack(
 
 
 def _ends(
-    edges: npt.NDArray[np.int64], target_rows: int, whole_fragments: bool
+    edges: npt.NDArray[np.int64], target_rows: int, whole_slices: bool
 ) -> npt.NDArray[np.int64]:
     """Return the rows at which groups end; the last is that of all rows.
 
-    - `edges`: The rows at which fragments begin and end.
+    - `edges`: The rows at which slices begin and end.
     """
     total = int(edges[-1])
     count = max(1, round(total / target_rows))
@@ -195,7 +206,7 @@ def _ends(
     after = np.searchsorted(edges, ideal)
     first, last = edges[after - 1], edges[after]
     ends = np.where(ideal - first <= last - ideal, first, last)
-    if not whole_fragments:
+    if not whole_slices:
         # Two ends that move by so much make a group of 1.5 times the target.
         room = (1.5 * target_rows - size) / 2
         step = CUT_ALIGNMENT if size > CUT_ALIGNMENT else 1

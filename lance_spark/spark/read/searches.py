@@ -26,6 +26,7 @@ from lance_spark.predicates.columns import IsNull
 from lance_spark.predicates.tree import And
 from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX, ROW_ADDRESS, ROW_ID, SCORE
 from lance_spark.scan.nearest_rows import can_measure
+from lance_spark.scan.plan import pack_slices
 from lance_spark.spark.quoting import quoted
 from lance_spark.spark.read.planning import (
     DEFAULT_BATCH_SIZE,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
     from lance_spark.indexes.vectors.search import VectorSearch
     from lance_spark.predicates.tree import Predicate
-    from lance_spark.scan.task import FragmentSlice
     from lance_spark.spark.pushdown.request import Top
     from lance_spark.spark.read.planning import Plan
 
@@ -308,24 +308,13 @@ def _shares(plan: Plan, whole: VectorScanTask) -> list[VectorScanTask]:
     tasks = []
     for share in shares:
         task = whole.share(share)
-        # Shares have whole fragments.
-        tasks += [task] if share.segments else [replace(task, slices=p) for p in _cut(task, rows)]
+        if share.segments:
+            tasks.append(task)
+        else:
+            # Shares have whole fragments.
+            groups = pack_slices(task.slices, rows) or [()]
+            tasks += [replace(task, slices=slices) for slices in groups]
     return [*tasks, *whole.further_shares()]
-
-
-def _cut(task: VectorScanTask, rows: int) -> list[tuple[FragmentSlice, ...]]:
-    """Return the slices of a task in groups of about some number of rows."""
-    groups: list[tuple[FragmentSlice, ...]] = []
-    current: list[FragmentSlice] = []
-    num_rows = 0
-    for piece in task.slices:
-        for first in range(0, piece.num_rows, rows):
-            current.append(piece.part(first, min(first + rows, piece.num_rows)))
-            num_rows += current[-1].num_rows
-            if num_rows >= rows:
-                groups.append(tuple(current))
-                current, num_rows = [], 0
-    return [*groups, tuple(current)] if current or not groups else groups
 
 
 def _target(plan: Plan, search: VectorSearch) -> int:
