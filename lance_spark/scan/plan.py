@@ -205,7 +205,7 @@ def _ends(
     ideal = np.arange(1, count) * size
     after = np.searchsorted(edges, ideal)
     first, last = edges[after - 1], edges[after]
-    ends = np.where(ideal - first <= last - ideal, first, last)
+    ends = np.where(ideal - first < last - ideal, first, last)
     if not whole_slices:
         # Two ends that move by so much make a group of 1.5 times the target.
         room = (1.5 * target_rows - size) / 2
