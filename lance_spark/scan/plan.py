@@ -153,7 +153,8 @@ def pack(
 
     - `target_rows`: Rows that a group aims at; at least 1. A group has at most 1.5 times as many,
       and less than 4,096 more, because fragments are cut at multiples of that.
-    - `whole_fragments`: Whether fragments are not cut, however large.
+    - `whole_fragments`: Whether fragments are not cut, however large. Large fragments make groups
+      of up to twice the target then, or of more rows if one fragment has more.
 
     The rows are shared equally by as many groups as the target asks for. A group that would end
     near the end of a fragment ends there, so that fragments of about the same size make groups of
@@ -202,17 +203,20 @@ def _ends(
     total = int(edges[-1])
     count = max(1, round(total / target_rows))
     size = total / count
+    if whole_slices:
+        # An edge is an end if it is the nearest edge of a multiple of the size. There may be far
+        # more multiples than edges.
+        passed = np.ceil((edges[:-1] + edges[1:]) / 2 / size)
+        return np.append(edges[1:-1][np.diff(passed) > 0], total)
     ideal = np.arange(1, count) * size
     after = np.searchsorted(edges, ideal)
     first, last = edges[after - 1], edges[after]
     ends = np.where(ideal - first < last - ideal, first, last)
-    if not whole_slices:
-        # Two ends that move by so much make a group of 1.5 times the target.
-        room = (1.5 * target_rows - size) / 2
-        step = CUT_ALIGNMENT if size > CUT_ALIGNMENT else 1
-        cuts = first + np.rint((ideal - first) / step).astype(np.int64) * step
-        ends = np.where(np.abs(ends - ideal) <= room, ends, np.minimum(cuts, last))
-    ends = np.unique(ends)
+    # Two ends that move by so much make a group of 1.5 times the target.
+    room = (1.5 * target_rows - size) / 2
+    step = CUT_ALIGNMENT if size > CUT_ALIGNMENT else 1
+    cuts = first + np.rint((ideal - first) / step).astype(np.int64) * step
+    ends = np.unique(np.where(np.abs(ends - ideal) <= room, ends, np.minimum(cuts, last)))
     return np.append(ends[(ends > 0) & (ends < total)], total)
 
 

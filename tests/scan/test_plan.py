@@ -88,6 +88,11 @@ def test_whole_fragments_are_not_cut(whole: list[int]) -> None:
     assert all(groups)
 
 
+def test_rows_that_a_manifest_claims_cost_nothing_in_whole_fragments() -> None:
+    groups = pack(fragments([2**32 - 1, 5, 2**32 - 1]), 1, whole_fragments=True)
+    assert [[p.num_rows for p in group] for group in groups] == [[2**32 - 1], [5], [2**32 - 1]]
+
+
 def test_target_shares_the_work_and_is_not_below_the_cost_of_a_task() -> None:
     assert default_target_rows(8_000_000, 64_000_000, 2) == 4_000_000
     # A task has at least so many rows; fewer if rows are wide or have many columns.
