@@ -29,9 +29,9 @@ import lance_spark
 from benchmarks import report
 from benchmarks import spark as bench
 from benchmarks.measuring import run_in_turns
+from benchmarks.tpc import FORMATS
 
 FACTS, ROWS = 200_000, 20_000
-FORMATS = ("lance", "parquet")
 HEADER = ["query", "joins", "plan: Lance s", "Parquet s", "allowed s", "plans: Lance", "Parquet"]
 HEADER += ["whole: Lance s", "Parquet s", "speed / Parquet"]
 

@@ -26,10 +26,10 @@ import lance_spark
 from benchmarks import report
 from benchmarks import spark as bench
 from benchmarks.measuring import run_in_turns, seconds_of
+from benchmarks.tpc import FORMATS
 
 ROWS = 4_000
 FILES = 4
-FORMATS = ("lance", "parquet")
 HEADER = ["columns", "operation", "Lance s", "Parquet s", "speed / Parquet"]
 
 

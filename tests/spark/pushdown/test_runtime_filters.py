@@ -6,7 +6,6 @@ import datetime as dt
 import decimal
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -19,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from tests.support.spark.metrics import counted
+from tests.support.spark.settings import settings
 from tests.support.spark.versions import SPARK
 
 FRAGMENTS = 6
@@ -93,18 +93,6 @@ def views(spark: Any, pushdown: Callable[..., None], folder: str) -> Iterator[Ca
     yield make
     spark.catalog.dropTempView("facts")
     spark.catalog.dropTempView("names")
-
-
-@contextmanager
-def configured(spark: Any, settings: dict[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 def plan_of(frame: Any) -> str:
@@ -191,7 +179,7 @@ def test_joins_give_the_rows_of_parquet(
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
-    "settings",
+    "values",
     [
         {"spark.sql.adaptive.enabled": "false"},
         {"spark.lance.columnar.enabled": "false"},
@@ -201,15 +189,15 @@ def test_joins_give_the_rows_of_parquet(
         {"spark.sql.optimizer.dynamicPartitionPruning.reuseBroadcastOnly": "false"},
         {"spark.sql.cbo.enabled": "true", "spark.sql.cbo.joinReorder.enabled": "true"},
     ],
-    ids=lambda settings: "-".join(settings).replace("spark.sql.", ""),
+    ids=lambda values: "-".join(values).replace("spark.sql.", ""),
 )
 def test_settings_change_no_row(
-    spark: Any, views: Callable[[], None], folder: str, settings: dict[str, str]
+    spark: Any, views: Callable[[], None], folder: str, values: dict[str, str]
 ) -> None:
     for name in ("numbers", "semi", "itself"):
         expected = list(rows_of_parquet(folder, JOINS[name]))
         views()
-        with configured(spark, settings):
+        with settings(spark, values):
             assert rows_of(spark.sql(JOINS[name])) == expected
 
 
@@ -262,7 +250,7 @@ def test_names_that_differ_by_case_only(
     pushdown(True, False)
     lance.write_dataset(pa.table({"k": [1, 2, 3], "K": [3, 2, 1]}), tmp_path / "facts.lance")
     lance.write_dataset(pa.table({"code": [1, 2], "use": [True, False]}), tmp_path / "c.lance")
-    with configured(spark, {"spark.sql.caseSensitive": "true"}):
+    with settings(spark, {"spark.sql.caseSensitive": "true"}):
         facts = spark.read.format("lance").load(str(tmp_path / "facts.lance"))
         codes = spark.read.format("lance").load(str(tmp_path / "c.lance"))
         frame = facts.join(codes.where("use = true"), codes.code == facts.K)
